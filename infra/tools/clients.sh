@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # usage: clients.sh [--all]
 # Installs the clients that tests/e2e runs, the sources that they build, and what tests/system needs besides setup.sh into
-# .tools/: always Bazel, moto (S3), Azurite (Azure blobs), schemathesis and openapi-spec-validator (the HTTP API), and
-# Chromium with chromedriver and axe-core (the pages); with --all also Lighthouse, and Bazel 2.1.0 and BuildStream if they are
+# .tools/: always Bazel, moto (S3), Azurite (Azure blobs), schemathesis and openapi-spec-validator (the HTTP API), Chromium
+# with chromedriver and axe-core (the pages), and oidc-provider (OpenID Connect); with --all also Lighthouse, and Bazel 2.1.0 and BuildStream if they are
 # available (their tests report it if they are not).
 set -euo pipefail
 
@@ -11,6 +11,8 @@ BUILDSTREAM_PYTHON=3.10
 AZURITE_PACKAGE=azurite@3.35.0
 AZURITE_DATE=2026-11-20 # its dependencies are those of this day: the package does not pin them
 AXE_PACKAGE=axe-core@4.14.1
+OPENID_PACKAGE=oidc-provider@9.13.3 # certified by the OpenID Foundation
+OPENID_DATE=2026-11-20
 LIGHTHOUSE_PACKAGE=lighthouse@12.8.2 # the last one for Node.js before 22.19
 LIGHTHOUSE_DATE=2026-11-20
 SOURCES=(zlib bzip2 lua)
@@ -22,10 +24,11 @@ PATH=${PATH//"$tools/bin:"/} # check the machine itself, not the results of an e
 source "$here/apt.sh"
 
 case ${1:-} in
-  '') all= wanted=(bazel moto_server azurite-blob schemathesis openapi-spec-validator chromium chromedriver) ;;
+  '') all= wanted=(bazel moto_server azurite-blob schemathesis openapi-spec-validator chromium chromedriver openid-provider) ;;
   --all)
     all=1
-    wanted=(bazel moto_server azurite-blob schemathesis openapi-spec-validator chromium chromedriver lighthouse bazel-2.1 bst)
+    wanted=(bazel moto_server azurite-blob schemathesis openapi-spec-validator chromium chromedriver openid-provider
+      lighthouse bazel-2.1 bst)
     ;;
   *) echo "usage: clients.sh [--all]" >&2 && exit 2 ;;
 esac
@@ -164,6 +167,16 @@ install_axe() {
   rm -rf "$work"
 }
 
+# A provider with which people sign in, and the program that starts it for a test.
+install_openid() {
+  local root=$tools/oidc
+  find_node || return 1
+  rm -rf "$root"
+  npm install --silent --prefix "$root" --before "$OPENID_DATE" --omit=dev --omit=optional --ignore-scripts \
+    --no-audit --no-fund "$OPENID_PACKAGE" >/dev/null || return 1
+  wrapper openid-provider "$(command -v node)" "$here/openid_provider.mjs" "$root"
+}
+
 install_lighthouse() {
   local root=$tools/lighthouse
   rm -rf "$root"
@@ -220,6 +233,7 @@ install_moto || fail "please check that PyPI is reachable: pip could not install
 install_openapi || fail "please check that PyPI is reachable: pip could not install schemathesis"
 install_azurite || fail "please install Node.js and npm (Debian's nodejs and npm); they install $AZURITE_PACKAGE"
 install_chromium || fail "please install Chromium and chromedriver (Debian's chromium and chromium-driver)"
+install_openid || fail "please install Node.js and npm (Debian's nodejs and npm); they install $OPENID_PACKAGE"
 install_axe || fail "please install npm; it fetches $AXE_PACKAGE"
 if [ -n "$all" ]; then
   install_lighthouse || fail "npm could not install $LIGHTHOUSE_PACKAGE"

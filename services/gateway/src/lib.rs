@@ -22,10 +22,12 @@ async fn serve_all(context: Context, settings: GatewaySettings) -> Result<(), Se
     let Some(api) = Api::connect(&context, cas.clone(), settings.request_bytes_max).await? else {
         return Ok(());
     };
-    let pages =
-        settings.pages.as_ref().map_or_else(Routes::default, |settings| pages::routes(&api, settings));
-    let server = HttpServer::bind(&context, &settings.http_listen).await?;
     let callers = context.callers()?;
+    let pages = settings
+        .pages
+        .as_ref()
+        .map_or_else(Routes::default, |settings| pages::routes(&api, settings, &callers));
+    let server = HttpServer::bind(&context, &settings.http_listen).await?;
     let router = http_api::router(api, pages, &server, callers.clone());
     warn_if_open(&context, &settings, &callers);
     let config = GrpcConfig::new(&settings);

@@ -17,8 +17,9 @@ async fn serve(context: Context, settings: WebSettings) -> Result<(), ServiceErr
         return Ok(());
     };
     let server = HttpServer::bind(&context, &settings.listen).await?;
-    let pages = pages::routes(&api, &settings.pages);
-    let router = http_api::router(api, pages, &server, context.callers()?);
+    let callers = context.callers()?;
+    let pages = pages::routes(&api, &settings.pages, &callers);
+    let router = http_api::router(api, pages, &server, callers);
     let http = server.url();
     tracing::info!(http, "serving");
     context.ready(Ready { http: Some(http), ..Ready::default() }).await?;

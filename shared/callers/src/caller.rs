@@ -9,12 +9,14 @@ use policy::{
     limits::{CallerLimits, Exceeded},
     zones::{ZoneReach, Zones},
 };
+use subtle::ConstantTimeEq as _;
 use telemetry::metrics::{Counter, Label, count};
 
 use crate::{
     limits::{Use, Watching},
     place::Place,
     refusal::Refusal,
+    session::InSession,
     slowed::Slowed,
 };
 
@@ -31,19 +33,37 @@ pub struct Caller {
     pub(crate) place: Option<Arc<Place>>,
     /// What it uses; none: it has no limits.
     pub(crate) usage: Option<Arc<Use>>,
+    /// The session by which it is known; none: it has proved its name with this call.
+    pub(crate) session: Option<Arc<InSession>>,
 }
 
 impl Caller {
     /// A caller that access rules know.
     pub(crate) fn ruled(name: String, proof: AuditProof, rights: Rights) -> Arc<Self> {
-        Arc::new(Self { name, proof, rights: Arc::new(rights), is_ruled: true, place: None, usage: None })
+        Arc::new(Self {
+            name,
+            proof,
+            rights: Arc::new(rights),
+            is_ruled: true,
+            place: None,
+            usage: None,
+            session: None,
+        })
     }
 
     /// The caller of every request to a farm without access rules.
     pub(crate) fn anyone() -> Arc<Self> {
         static ANYONE: LazyLock<Arc<Caller>> = LazyLock::new(|| {
             let (proof, rights) = (AuditProof::Nothing, Arc::new(Rights::all()));
-            Arc::new(Caller { name: String::new(), proof, rights, is_ruled: false, place: None, usage: None })
+            Arc::new(Caller {
+                name: String::new(),
+                proof,
+                rights,
+                is_ruled: false,
+                place: None,
+                usage: None,
+                session: None,
+            })
         });
         Arc::clone(&ANYONE)
     }
@@ -73,6 +93,26 @@ impl Caller {
     /// The name as the submitter of builds; none for a caller without a name.
     pub fn submitter(&self) -> Option<&str> {
         (!self.name.is_empty()).then_some(self.name.as_str())
+    }
+
+    /// Whether it is a person who signed in on the pages: the browser sends the session by itself, also for pages of others.
+    pub fn is_in_session(&self) -> bool {
+        self.session.is_some()
+    }
+
+    /// What forms of its pages contain, to prove that they are from its pages; none without a session.
+    pub fn form_token(&self) -> Option<&str> {
+        self.session.as_ref().map(|session| session.form_token.0.as_str())
+    }
+
+    /// Whether a form or a header has the token of this session.
+    pub fn has_form_token(&self, given: &str) -> bool {
+        self.form_token().is_some_and(|token| token.as_bytes().ct_eq(given.as_bytes()).into())
+    }
+
+    /// The name by which the person is known to itself; without a session, that of the caller.
+    pub fn shown_name(&self) -> &str {
+        self.session.as_ref().map_or(&self.name, |session| &session.shown)
     }
 
     /// Checks a need, and reports a refusal.
@@ -105,6 +145,13 @@ impl Caller {
         count(Counter::CallsRefused, &[(Label::Reason, "denied")], 1);
         self.record(AuditKind::Refusal, |act| act.because(denied.to_string()));
         Refusal::Denied(denied)
+    }
+
+    /// Records that a call of this caller was refused for a reason that is not about its rights.
+    pub fn refused_because(&self, why: &str) {
+        tracing::info!(caller = self.name, reason = why, "call refused");
+        count(Counter::CallsRefused, &[(Label::Reason, "denied")], 1);
+        self.record(AuditKind::Refusal, |act| act.because(why));
     }
 
     /// Reports that this caller has used up what it may use.

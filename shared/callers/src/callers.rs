@@ -24,11 +24,12 @@ use crate::{
     caller::Caller,
     credential::{Credential, Offered},
     file::{AccessFile, AccessFileError, KeyEntry},
-    issuer::claimed_issuer,
+    issuer::{Issuer, claimed_issuer},
     key::KeyHash,
     limits::Uses,
     place::Place,
     refusal::Refusal,
+    session::{InSession, Session, SessionProof, Sessions},
 };
 
 /// Maximum number of verified credentials that are remembered.
@@ -45,15 +46,23 @@ pub struct Callers {
 
 struct Known {
     path: PathBuf,
-    builds: Option<BuildTokens>,
-    zones: Zones,
+    settings: CallerSettings,
     access: Changing<Arc<Access>>,
 }
 
-struct Access {
-    file: AccessFile,
-    builds: Option<BuildTokens>,
-    zones: Zones,
+/// What the settings say besides the file.
+#[derive(Debug, Clone, Default)]
+pub struct CallerSettings {
+    /// Verifies the tokens of builds; none: they are not accepted.
+    pub builds: Option<BuildTokens>,
+    /// Opens the sessions of people; none: they cannot sign in.
+    pub sessions: Option<Sessions>,
+    pub zones: Zones,
+}
+
+pub(crate) struct Access {
+    pub(crate) file: AccessFile,
+    pub(crate) settings: CallerSettings,
     /// Callers by the hash of their credential, and when it expires.
     verified: Cache<KeyHash, (Arc<Caller>, Option<SystemTime>)>,
 }
@@ -64,17 +73,17 @@ impl Callers {
         Self { known: None, audit: Audit::off(), uses: Uses::default() }
     }
 
-    /// Reads a file of access rules. Changes of the file apply within a second. With `builds`, the tokens of builds are accepted.
+    /// Reads a file of access rules. Changes of the file apply within a second.
     ///
     /// # Errors
     ///
     /// Fails if the file cannot be used.
-    pub fn of_file(path: &Path, builds: Option<BuildTokens>, zones: Zones) -> Result<Self, AccessFileError> {
+    pub fn of_file(path: &Path, settings: CallerSettings) -> Result<Self, AccessFileError> {
         let access = Changing::new(vec![path.to_owned()], || {
-            let file = AccessFile::read(path, &zones)?;
-            Ok(Arc::new(Access::new(file, builds.clone(), zones.clone())))
+            let file = read(path, &settings)?;
+            Ok(Arc::new(Access::new(file, settings.clone())))
         })?;
-        let known = Known { path: path.to_owned(), builds, zones, access };
+        let known = Known { path: path.to_owned(), settings, access };
         Ok(Self { known: Some(Arc::new(known)), audit: Audit::off(), uses: Uses::default() })
     }
 
@@ -102,6 +111,13 @@ impl Callers {
     /// Whether callers must prove who they are.
     pub fn have_rules(&self) -> bool {
         self.known.is_some()
+    }
+
+    /// The rules, and what seals sessions; none if people cannot sign in.
+    pub(crate) fn sessions(&self) -> Option<(Arc<Access>, Sessions)> {
+        let known = self.known.as_ref()?;
+        let sessions = known.settings.sessions.clone()?;
+        Some((known.current(), sessions))
     }
 
     /// The caller of a call on a connection. It is recorded for operators that the caller was let in.
@@ -149,13 +165,13 @@ impl fmt::Debug for Callers {
 impl Known {
     /// The rules now. A file that cannot be used changes nothing, and is reported once.
     fn current(&self) -> Arc<Access> {
-        self.access.current(|earlier| match AccessFile::read(&self.path, &self.zones) {
+        self.access.current(|earlier| match read(&self.path, &self.settings) {
             Ok(mut file) => {
                 for issuer in &mut file.issuers {
                     earlier.file.issuers.iter().for_each(|earlier| issuer.take_over(earlier));
                 }
                 tracing::info!(path = %self.path.display(), "the access rules have changed");
-                Some(Arc::new(Access::new(file, self.builds.clone(), self.zones.clone())))
+                Some(Arc::new(Access::new(file, self.settings.clone())))
             }
             Err(error) => {
                 let error = telemetry::error_chain(&error);
@@ -166,9 +182,21 @@ impl Known {
     }
 }
 
+/// Reads rules that can be used with what the settings say.
+fn read(path: &Path, settings: &CallerSettings) -> Result<AccessFile, AccessFileError> {
+    let file = AccessFile::read(path, &settings.zones)?;
+    match file.issuers.iter().find(|issuer| issuer.provider.is_some()) {
+        Some(issuer) if settings.sessions.is_none() => Err(AccessFileError::NoSessionKey {
+            path: path.display().to_string(),
+            issuer: issuer.name.clone(),
+        }),
+        Some(_) | None => Ok(file),
+    }
+}
+
 impl Access {
-    fn new(file: AccessFile, builds: Option<BuildTokens>, zones: Zones) -> Self {
-        Self { file, builds, zones, verified: Cache::new(REMEMBERED) }
+    fn new(file: AccessFile, settings: CallerSettings) -> Self {
+        Self { file, settings, verified: Cache::new(REMEMBERED) }
     }
 
     async fn identify(&self, offered: Offered<'_>) -> Result<Arc<Caller>, Refusal> {
@@ -177,6 +205,9 @@ impl Access {
         };
         if let Credential::Build(token) = &credential {
             return self.of_build(token);
+        }
+        if let Credential::Session(sealed) = &credential {
+            return self.of_session(sealed);
         }
         let hash = KeyHash::of(credential.secret());
         if let Some((caller, expires)) = self.verified.get(&hash)
@@ -192,7 +223,7 @@ impl Access {
 
     /// The caller with the token of a build: it runs actions in the group of the build while the build may run.
     fn of_build(&self, token: &str) -> Result<Arc<Caller>, Refusal> {
-        let tokens = self.builds.as_ref();
+        let tokens = self.settings.builds.as_ref();
         let tokens =
             tokens.ok_or_else(|| Refusal::invalid("a token of a build, which this gateway cannot verify"))?;
         let verified = tokens.verify(token);
@@ -202,10 +233,63 @@ impl Access {
         }
         let rights = [Right::Execute, Right::CacheRead, Right::BlobWrite].into();
         let groups = Reach::Listed([build.group.clone()].into());
-        let zone = ZoneReach::Only(self.zones.of_group(&build.group).unwrap_or_default());
+        let zone = ZoneReach::Only(self.settings.zones.of_group(&build.group).unwrap_or_default());
         let limits = CallerLimits::default();
         let rights = Rights { rights, groups, priorities: [].into(), zone, limits };
         Ok(Caller::ruled(format!("build:{build}"), AuditProof::Build, rights))
+    }
+
+    /// The person of a session. The rules are asked at each call: what is removed from them ends sessions, too.
+    fn of_session(&self, sealed: &str) -> Result<Arc<Caller>, Refusal> {
+        let sessions = self.settings.sessions.as_ref();
+        let sessions =
+            sessions.ok_or_else(|| Refusal::invalid("a session, which this server cannot open"))?;
+        let session = sessions.open(sealed);
+        let session =
+            session.ok_or_else(|| Refusal::invalid("a forged session, or one of an earlier key"))?;
+        if session.left(self.file.session_lifetime).is_none() {
+            return Err(Refusal::invalid("the session has ended"));
+        }
+        let (caller, shown) = self.of_person(&session)?;
+        let form_token = sessions.form_token(sealed);
+        let session = Some(Arc::new(InSession { shown, form_token }));
+        Ok(Arc::new(Caller { proof: AuditProof::Session, session, ..(*caller).clone() }))
+    }
+
+    /// The caller that a session is for, and a name that the person recognises.
+    pub(crate) fn of_person(&self, session: &Session) -> Result<(Arc<Caller>, String), Refusal> {
+        match &session.proof {
+            SessionProof::Key { hash } => {
+                let hash = hash.parse().map_err(|_| Refusal::invalid("a session without a key"))?;
+                let (name, proof, _) = self.of_key(hash)?;
+                Ok((self.caller(&name, &proof)?, name))
+            }
+            SessionProof::Provider { issuer, url, client, subject, shown, claims } => {
+                let is_same = |it: &&Issuer| {
+                    it.name == *issuer
+                        && it.url == *url
+                        && it.provider.as_ref().is_some_and(|provider| provider.client.id == *client)
+                };
+                let gone = || {
+                    Refusal::invalid(format!("a session of {issuer}, with which people sign in no longer"))
+                };
+                let issuer = self.file.issuers.iter().find(is_same).ok_or_else(gone)?.name.clone();
+                let name = format!("{issuer}:{subject}");
+                let proof = Proof::Token { issuer, claims: claims.clone() };
+                Ok((self.caller(&name, &proof)?, shown.clone()))
+            }
+        }
+    }
+
+    /// Name, proof and end of an API key.
+    fn of_key(&self, hash: KeyHash) -> Result<(String, Proof, Option<SystemTime>), Refusal> {
+        let key = self.file.keys.get(&hash);
+        let key = key.ok_or_else(|| Refusal::invalid("an API key that is not listed"))?;
+        if key.expires.is_some_and(|at| at <= SystemTime::now()) {
+            return Err(Refusal::invalid(format!("the API key {} has expired", key.name)));
+        }
+        let name = key.name.clone();
+        Ok((format!("key:{name}"), Proof::Key { name }, key.expires))
     }
 
     fn without_credential(&self, certificate: &[String]) -> Result<Arc<Caller>, Refusal> {
@@ -222,16 +306,10 @@ impl Access {
         hash: KeyHash,
     ) -> Result<(String, Proof, Option<SystemTime>), Refusal> {
         match credential {
-            Credential::Key(_) => {
-                let key = self.file.keys.get(&hash);
-                let key = key.ok_or_else(|| Refusal::invalid("an API key that is not listed"))?;
-                if key.expires.is_some_and(|at| at <= SystemTime::now()) {
-                    return Err(Refusal::invalid(format!("the API key {} has expired", key.name)));
-                }
-                let name = key.name.clone();
-                Ok((format!("key:{name}"), Proof::Key { name }, key.expires))
+            Credential::Key(_) => self.of_key(hash),
+            Credential::Build(_) | Credential::Session(_) => {
+                Err(Refusal::invalid("the token of a build or a session is not a token of an issuer"))
             }
-            Credential::Build(_) => Err(Refusal::invalid("a token of a build is not a token of an issuer")),
             Credential::Token(token) => {
                 let claimed =
                     claimed_issuer(token).ok_or_else(|| Refusal::invalid("the token has no issuer"))?;

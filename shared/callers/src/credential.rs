@@ -16,6 +16,8 @@ pub struct Offered<'a> {
     pub api_key: Option<&'a [u8]>,
     /// Whether one of both headers occurs more than once.
     pub is_repeated: bool,
+    /// The session of a person, from a cookie. Counts if there is no other credential.
+    pub session: Option<&'a str>,
     /// Names of a verified client certificate.
     pub certificate: &'a [String],
 }
@@ -25,6 +27,7 @@ pub struct Offered<'a> {
 pub struct Credentials {
     authorization: Option<Vec<u8>>,
     api_key: Option<Vec<u8>>,
+    session: Option<String>,
     certificate: Vec<String>,
 }
 
@@ -35,6 +38,7 @@ impl Credentials {
             authorization: self.authorization.as_deref(),
             api_key: self.api_key.as_deref(),
             is_repeated: false,
+            session: self.session.as_deref(),
             certificate: &self.certificate,
         }
     }
@@ -47,6 +51,8 @@ pub(crate) enum Credential {
     Build(String),
     /// A token of an issuer (JWT).
     Token(String),
+    /// The sealed session of a person.
+    Session(String),
 }
 
 impl Credential {
@@ -54,7 +60,7 @@ impl Credential {
     pub(crate) fn secret(&self) -> &str {
         match self {
             Self::Key(key) => key.reveal(),
-            Self::Build(token) | Self::Token(token) => token,
+            Self::Build(token) | Self::Token(token) | Self::Session(token) => token,
         }
     }
 
@@ -80,6 +86,7 @@ impl Offered<'_> {
         Credentials {
             authorization: self.authorization.map(<[u8]>::to_vec),
             api_key: self.api_key.map(<[u8]>::to_vec),
+            session: self.session.map(str::to_owned),
             certificate: self.certificate.to_vec(),
         }
     }
@@ -93,7 +100,9 @@ impl Offered<'_> {
         if let Some(key) = self.api_key {
             return Credential::of(text(key)?.trim()).map(Some);
         }
-        let Some(header) = self.authorization else { return Ok(None) };
+        let Some(header) = self.authorization else {
+            return Ok(self.session.map(|session| Credential::Session(session.to_owned())));
+        };
         let header = text(header)?;
         let (scheme, value) = header.split_once(' ').unwrap_or((header, ""));
         let value = value.trim();

@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, HashMap},
     io,
     path::{Path, PathBuf},
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 use disk::regular_bytes;
@@ -17,10 +17,18 @@ use policy::{
 };
 use serde::Deserialize;
 
-use crate::{issuer::Issuer, key::KeyHash};
+use crate::{
+    issuer::{Issuer, KeySource},
+    key::KeyHash,
+    provider::{ClientConfig, Provider, is_secure},
+};
 
 /// Maximum bytes of the file.
 const BYTES_MAX: u64 = 1 << 20;
+/// How long a session lasts, if the file does not say it.
+const SESSION_LIFETIME: Duration = Duration::from_secs(8 * 3600);
+/// Maximum lifetime of a session that a file may give.
+const SESSION_LIFETIME_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// A file of access rules that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +54,10 @@ pub enum AccessFileError {
         entry: String,
         wanted: String,
     },
+    #[error(
+        "invalid access rules {path}: people sign in with {issuer}, for which the setting session_key_file is missing"
+    )]
+    NoSessionKey { path: String, issuer: String },
 }
 
 /// What a file contains.
@@ -54,6 +66,8 @@ pub(crate) struct AccessFile {
     pub(crate) keys: HashMap<KeyHash, KeyEntry>,
     pub(crate) issuers: Vec<Issuer>,
     pub(crate) rules: AccessRules,
+    /// How long people stay signed in.
+    pub(crate) session_lifetime: Duration,
 }
 
 /// An API key that callers may have.
@@ -68,6 +82,7 @@ pub struct KeyEntry {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
+    session_lifetime: Option<String>,
     #[serde(default)]
     keys: Vec<WrittenKey>,
     #[serde(default)]
@@ -89,11 +104,28 @@ struct WrittenKey {
 struct WrittenIssuer {
     name: String,
     url: String,
+    #[serde(default)]
     audience: Vec<String>,
     keys_url: Option<String>,
     keys_file: Option<PathBuf>,
     #[serde(default)]
     algorithms: Vec<String>,
+    login: Option<WrittenLogin>,
+}
+
+/// How people sign in on the pages with an issuer.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenLogin {
+    client_id: String,
+    client_secret_file: Option<PathBuf>,
+    #[serde(default = "usual_scopes")]
+    scopes: Vec<String>,
+    title: Option<String>,
+}
+
+fn usual_scopes() -> Vec<String> {
+    ["openid", "profile", "email"].map(str::to_owned).into()
 }
 
 #[derive(Debug, Deserialize)]
@@ -197,16 +229,20 @@ impl AccessFile {
             .enumerate()
             .map(|(at, rule)| rule.check(&names, zones).map_err(|wanted| wrong("rules", at, wanted)));
         let rules = AccessRules(rules.collect::<Result<_, _>>()?);
-        Ok(Self { keys, issuers, rules })
+        let session_lifetime = lifetime(written.session_lifetime.as_deref()).map_err(|wanted| {
+            AccessFileError::Entry { path: path.to_owned(), entry: "session_lifetime".to_owned(), wanted }
+        })?;
+        Ok(Self { keys, issuers, rules, session_lifetime })
     }
 }
 
-/// Whether others cannot change what is read from a URL.
-fn is_secure(url: &str) -> bool {
-    let is_local = |start: &str| {
-        url.strip_prefix(start).is_some_and(|rest| rest.is_empty() || rest.starts_with([':', '/']))
-    };
-    url.starts_with("https://") || is_local("http://127.0.0.1") || is_local("http://localhost")
+/// How long people stay signed in.
+fn lifetime(written: Option<&str>) -> Result<Duration, String> {
+    let Some(text) = written else { return Ok(SESSION_LIFETIME) };
+    let wanted = || format!("{text:?}: expected a time such as 8h, at least 1s and at most 7d");
+    let lifetime = humantime::parse_duration(text).map_err(|_| wanted())?;
+    let range = Duration::from_secs(1)..=SESSION_LIFETIME_MAX;
+    if range.contains(&lifetime) { Ok(lifetime) } else { Err(wanted()) }
 }
 
 /// A name that appears in logs and as the submitter of builds.
@@ -233,18 +269,53 @@ impl WrittenKey {
 impl WrittenIssuer {
     fn check(self) -> Result<Issuer, String> {
         check_name(&self.name)?;
-        if self.audience.is_empty() {
+        if self.audience.is_empty() && self.login.is_none() {
             return Err("audience: expected at least one, as the tokens name this farm".to_owned());
         }
+        let login = self.login.map(|login| login.check(&self.name, &self.url)).transpose()?;
         let source = match (self.keys_url, self.keys_file) {
             (Some(url), None) if is_secure(&url) => Ok(url.into()),
             (None, Some(file)) => Ok(file.into()),
+            (None, None) if login.is_some() => Ok(KeySource::Provider),
             (Some(url), None) => {
                 Err(format!("keys_url {url:?}: expected https://..., or http://127.0.0.1 of this machine"))
             }
             (Some(_), Some(_)) | (None, None) => Err("expected either keys_url or keys_file".to_owned()),
         };
-        Issuer::new(self.name, self.url, &self.audience, source?, &self.algorithms)
+        Issuer::new(self.name, self.url, &self.audience, source?, &self.algorithms, login)
+    }
+}
+
+impl WrittenLogin {
+    fn check(self, name: &str, url: &str) -> Result<Provider, String> {
+        if !name.chars().all(|at| at.is_ascii_alphanumeric() || matches!(at, '-' | '_')) {
+            return Err(format!(
+                "name {name:?}: expected letters, digits, - and _ beside login: it is a part of addresses"
+            ));
+        }
+        if !is_secure(url) {
+            return Err(format!("url {url:?}: expected https://... beside login, or http://127.0.0.1"));
+        }
+        if self.client_id.is_empty() {
+            return Err("login: client_id: expected the name that the provider gave to this farm".to_owned());
+        }
+        let is_scope = |scope: &String| {
+            !scope.is_empty() && scope.bytes().all(|at| at.is_ascii_graphic() && at != b'"' && at != b'\\')
+        };
+        if !self.scopes.iter().all(is_scope) || !self.scopes.iter().any(|scope| scope == "openid") {
+            return Err("login: scopes: expected a list of words, openid among them".to_owned());
+        }
+        let title = self.title.unwrap_or_else(|| name.to_owned());
+        if !(1..=60).contains(&title.chars().count()) {
+            return Err("login: title: expected 1 to 60 characters".to_owned());
+        }
+        let client = ClientConfig {
+            id: self.client_id,
+            secret_file: self.client_secret_file,
+            scopes: self.scopes,
+            title,
+        };
+        Ok(Provider::new(url.to_owned(), client))
     }
 }
 
@@ -383,6 +454,19 @@ mod tests {
             (format!("{issuer}keys_url = \"ftp://x\""), "expected https://"),
             (format!("{issuer}keys_url = \"http://127.0.0.1.evil.com/\""), "expected https://"),
             (format!("{issuer}keys_file = \"x\"\nalgorithms = [\"HS256\"]"), "HS256"),
+            ("session_lifetime = \"9d\"".into(), "session_lifetime: \"9d\": expected a time such as 8h"),
+            (format!("{issuer}login = {{}}"), "missing field `client_id`"),
+            (format!("{issuer}login = {{ client_id = \"\" }}"), "issuers[1]: login: client_id"),
+            (format!("{issuer}login = {{ client_id = \"a\", scopes = [\"email\"] }}"), "openid among them"),
+            (format!("{issuer}login = {{ client_id = \"a\", scopes = [\"openid x\"] }}"), "a list of words"),
+            (
+                "[[issuers]]\nname = \"a/b\"\nurl = \"https://i\"\nlogin = { client_id = \"a\" }".into(),
+                "it is a part of addresses",
+            ),
+            (
+                "[[issuers]]\nname = \"i\"\nurl = \"http://i\"\nlogin = { client_id = \"a\" }".into(),
+                "expected https://... beside login",
+            ),
             ("[[rules]]\nrights = []".into(), "rules[1]: expected one of key"),
             ("[[rules]]\nkey = \"a\"\nanyone = true\nrights = []".into(), "rules[1]: expected one of key"),
             ("[[rules]]\nkey = \"\"\nrights = []".into(), "rules[1]: an empty text"),

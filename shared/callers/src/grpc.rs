@@ -224,6 +224,7 @@ pub fn offered<'a>(headers: &'a http::HeaderMap, certificate: &'a [String]) -> O
         authorization: authorization.iter().next().map(http::HeaderValue::as_bytes),
         api_key: key.iter().next().map(http::HeaderValue::as_bytes),
         is_repeated: authorization.iter().nth(1).is_some() || key.iter().nth(1).is_some(),
+        session: None,
         certificate,
     }
 }

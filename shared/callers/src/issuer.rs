@@ -4,28 +4,25 @@ use std::{
     collections::BTreeMap,
     path::PathBuf,
     sync::Arc,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, SystemTime},
 };
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use download::{Downloader, Reach};
 use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode, decode_header, jwk::JwkSet};
-use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use subtle::ConstantTimeEq as _;
 
-use crate::refusal::Refusal;
+use crate::{
+    fetched::{Fetched, read_document},
+    provider::Provider,
+    refusal::Refusal,
+};
 
 /// Algorithms of issuers that name none. None of them uses a shared secret.
 const ALGORITHMS: [Algorithm; 4] = [Algorithm::RS256, Algorithm::ES256, Algorithm::ES384, Algorithm::EdDSA];
 /// Accepted difference between the clocks of issuer and farm, in seconds.
 const LEEWAY_SECONDS: u64 = 30;
-/// Minimum time between two reads of the keys, so that tokens with invented keys cause no flood of them.
-const READ_AGAIN: Duration = Duration::from_secs(10);
-/// Age of keys after which they are read again before use.
-const KEYS_AGE_MAX: Duration = Duration::from_secs(3600);
-const READ_TIMEOUT: Duration = Duration::from_secs(5);
-const KEYS_BYTES_MAX: u64 = 1 << 20;
 /// Maximum number of values of one claim; further ones are ignored.
 const VALUES_MAX: usize = 200;
 
@@ -34,6 +31,8 @@ const VALUES_MAX: usize = 200;
 pub(crate) enum KeySource {
     Url(String),
     File(PathBuf),
+    /// At the address that the provider names, with which people sign in.
+    Provider,
 }
 
 impl From<String> for KeySource {
@@ -55,17 +54,13 @@ pub(crate) struct Issuer {
     pub(crate) name: String,
     /// The claim `iss` of its tokens.
     pub(crate) url: String,
+    /// How people sign in with it, if they may.
+    pub(crate) provider: Option<Arc<Provider>>,
     validation: Validation,
+    /// Whether it has an audience of tokens: otherwise people sign in with it, and that is all.
+    has_tokens: bool,
     source: KeySource,
-    keys: Arc<Keys>,
-}
-
-#[derive(Debug, Default)]
-struct Keys {
-    /// The keys, and when they were read.
-    set: Mutex<Option<(Arc<JwkSet>, Instant)>>,
-    /// Held while they are read; when that began last.
-    reading: tokio::sync::Mutex<Option<Instant>>,
+    keys: Arc<Fetched<JwkSet>>,
 }
 
 /// What a verified token says.
@@ -93,6 +88,7 @@ impl Issuer {
         audience: &[String],
         source: KeySource,
         algorithms: &[String],
+        provider: Option<Provider>,
     ) -> Result<Self, String> {
         let algorithms = if algorithms.is_empty() {
             ALGORITHMS.to_vec()
@@ -106,25 +102,66 @@ impl Issuer {
         validation.set_audience(audience);
         validation.set_issuer(&[&url]);
         validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
-        Ok(Self { name, url, validation, source, keys: Arc::default() })
+        let (has_tokens, provider) = (!audience.is_empty(), provider.map(Arc::new));
+        Ok(Self { name, url, provider, validation, has_tokens, source, keys: Arc::default() })
     }
 
-    /// Takes over the keys that were read for the same issuer: it may not answer now.
+    /// Takes over what was read for the same issuer: it may not answer now.
     pub(crate) fn take_over(&mut self, earlier: &Self) {
-        if self.url == earlier.url && self.source == earlier.source {
+        if self.url != earlier.url {
+            return;
+        }
+        if self.source == earlier.source {
             self.keys = Arc::clone(&earlier.keys);
+        }
+        if let (Some(provider), Some(earlier)) = (&self.provider, &earlier.provider)
+            && provider.is_same(earlier)
+        {
+            self.provider = Some(Arc::clone(earlier));
         }
     }
 
-    /// Verifies a token of this issuer.
+    /// Verifies a token of this issuer with which a program calls.
     pub(crate) async fn verify(&self, token: &str) -> Result<Verified, Refusal> {
+        if !self.has_tokens {
+            let name = &self.name;
+            return Err(Refusal::invalid(format!("token of {name}: it has no audience in the access rules")));
+        }
+        self.verify_for(token, &self.validation).await
+    }
+
+    /// Verifies the token by which a provider says who signed in (OpenID Connect Core, section 3.1.3.7).
+    pub(crate) async fn verify_sign_in(
+        &self,
+        token: &str,
+        client: &str,
+        nonce: &str,
+    ) -> Result<Verified, Refusal> {
+        let mut validation = self.validation.clone();
+        validation.set_audience(&[client]);
+        let verified = self.verify_for(token, &validation).await?;
+        let of = |claim: &str| verified.claims.get(claim).map(Vec::as_slice).unwrap_or_default();
+        let refused = |why: &str| Refusal::invalid(format!("ID token of {}: {why}", self.name));
+        let is_expected = |given: &String| bool::from(given.as_bytes().ct_eq(nonce.as_bytes()));
+        match of("nonce") {
+            [given] if is_expected(given) => {}
+            _ => return Err(refused("it is not for this sign-in (nonce)")),
+        }
+        match (of("azp"), of("aud")) {
+            ([party], _) if party == client => Ok(verified),
+            ([], [_]) => Ok(verified),
+            _ => Err(refused("it is for another client (azp)")),
+        }
+    }
+
+    async fn verify_for(&self, token: &str, validation: &Validation) -> Result<Verified, Refusal> {
         let invalid =
             |error: jsonwebtoken::errors::Error| Refusal::invalid(format!("token of {}: {error}", self.name));
         let header = decode_header(token).map_err(invalid)?;
         if has_critical_extensions(token) {
             return Err(Refusal::invalid(format!("token of {}: it needs an extension (crit)", self.name)));
         }
-        if !self.validation.algorithms.contains(&header.alg) {
+        if !validation.algorithms.contains(&header.alg) {
             let alg = header.alg;
             return Err(Refusal::invalid(format!(
                 "token of {}: algorithm {alg:?} is not allowed",
@@ -133,7 +170,7 @@ impl Issuer {
         }
         let key = self.key(header.kid.as_deref()).await?;
         // A key is used with its own kind of algorithm only.
-        let validation = Validation { algorithms: vec![header.alg], ..self.validation.clone() };
+        let validation = Validation { algorithms: vec![header.alg], ..validation.clone() };
         let decoded = decode::<Claims>(token, &key, &validation).map_err(invalid)?;
         let Claims { exp, sub, others } = decoded.claims;
         let mut claims: BTreeMap<String, Vec<String>> =
@@ -144,33 +181,8 @@ impl Issuer {
     }
 
     async fn key(&self, id: Option<&str>) -> Result<DecodingKey, Refusal> {
-        if let Some(key) = self.known(id) {
-            return Ok(key);
-        }
-        // Only those with unknown keys wait for the issuer.
-        let mut reading = self.keys.reading.lock().await;
-        let known = self.known(id);
-        if known.is_none() && reading.is_none_or(|at| at.elapsed() > READ_AGAIN) {
-            *reading = Some(Instant::now());
-            match self.read().await {
-                Ok(set) => *self.keys.set.lock() = Some((Arc::new(set), Instant::now())),
-                Err(reason) => {
-                    tracing::warn!(issuer = self.name, reason, "cannot read the keys of an issuer");
-                }
-            }
-        }
-        drop(reading);
-        // Keys whose issuer does not answer stay in use.
-        let set = self.keys.set.lock().as_ref().map(|(set, _)| Arc::clone(set));
-        let found = known.or_else(|| set.and_then(|set| find(&set, id)));
+        let found = self.keys.find(&self.name, |set| find(set, id), self.read()).await;
         found.ok_or_else(|| Refusal::invalid(format!("token of {}: its key is not known", self.name)))
-    }
-
-    /// The key with an id, if it was read a short time ago.
-    fn known(&self, id: Option<&str>) -> Option<DecodingKey> {
-        let set = self.keys.set.lock();
-        let (set, read_at) = set.as_ref()?;
-        if read_at.elapsed() > KEYS_AGE_MAX { None } else { find(set, id) }
     }
 
     async fn read(&self) -> Result<JwkSet, String> {
@@ -178,12 +190,11 @@ impl Issuer {
             KeySource::File(path) => {
                 tokio::fs::read(path).await.map_err(|error| format!("{}: {error}", path.display()))?
             }
-            KeySource::Url(url) => {
-                let chain = |error: download::DownloadError| telemetry::error_chain(&error);
-                let downloader = Downloader::new(Reach::everywhere()).map_err(chain)?;
-                let reading = downloader.read(url, &[], KEYS_BYTES_MAX);
-                let late = |_| format!("{url} did not answer within {} s", READ_TIMEOUT.as_secs());
-                tokio::time::timeout(READ_TIMEOUT, reading).await.map_err(late)?.map_err(chain)?
+            KeySource::Url(url) => read_document(url).await?,
+            KeySource::Provider => {
+                let provider = self.provider.as_ref().ok_or("people cannot sign in with the issuer")?;
+                let described = provider.description().await.ok_or("its provider does not answer")?;
+                read_document(&described.jwks_uri).await?
             }
         };
         read_keys(&content)

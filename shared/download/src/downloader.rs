@@ -6,8 +6,8 @@ use futures::StreamExt as _;
 use hashing::{ContentHasher, CopyError, copy_stream};
 use parking_lot::Mutex;
 use reqwest::{
-    Client, ClientBuilder, Request, Response,
-    header::{AUTHORIZATION, COOKIE, HeaderName, LOCATION, PROXY_AUTHORIZATION},
+    Client, ClientBuilder, Request, Response, StatusCode,
+    header::{AUTHORIZATION, COOKIE, HeaderMap, HeaderName, LOCATION, PROXY_AUTHORIZATION},
     redirect::Policy,
 };
 use url::{Host, Url};
@@ -56,16 +56,22 @@ impl Downloader {
     ) -> Result<Vec<u8>, DownloadError> {
         let mut request = self.client.get(url).build()?;
         request.url_mut().query_pairs_mut().extend_pairs(query);
-        let response = self.execute(request).await?;
-        let mut content = Vec::new();
-        let mut pieces = response.bytes_stream();
-        while let Some(piece) = pieces.next().await {
-            content.extend_from_slice(&piece?);
-            if content.len() as u64 > bytes_max {
-                return Err(DownloadError::TooLarge { bytes_max });
-            }
-        }
-        Ok(content)
+        content(self.execute(request).await?, bytes_max).await
+    }
+
+    /// Sends `body` to `url`, and returns the response with at most `bytes_max` bytes, whatever its status. Redirects are not
+    /// followed: what is sent is for this server.
+    pub async fn post(
+        &self,
+        url: &str,
+        headers: HeaderMap,
+        body: Vec<u8>,
+        bytes_max: u64,
+    ) -> Result<(StatusCode, HeaderMap, Vec<u8>), DownloadError> {
+        let request = self.client.post(url).headers(headers).body(body).build()?;
+        let response = self.client_for(request.url()).await?.execute(request).await?;
+        let (status, headers) = (response.status(), response.headers().clone());
+        Ok((status, headers, content(response, bytes_max).await?))
     }
 
     /// Downloads `url`, of at most `bytes_max` bytes, into the file `path`, and returns the result of `hasher` for the
@@ -173,6 +179,18 @@ impl Downloader {
         *last = Some(HostClient { host: name.to_owned(), addresses, client: client.clone() });
         Ok(client)
     }
+}
+
+async fn content(response: Response, bytes_max: u64) -> Result<Vec<u8>, DownloadError> {
+    let mut content = Vec::new();
+    let mut pieces = response.bytes_stream();
+    while let Some(piece) = pieces.next().await {
+        content.extend_from_slice(&piece?);
+        if content.len() as u64 > bytes_max {
+            return Err(DownloadError::TooLarge { bytes_max });
+        }
+    }
+    Ok(content)
 }
 
 fn builder() -> ClientBuilder {

@@ -8,15 +8,18 @@ use axum::{
     extract::{FromRequestParts as _, MatchedPath, Query, RawPathParams, Request},
     http::{HeaderValue, Method, StatusCode, header},
     middleware::Next,
-    response::{IntoResponse as _, Response},
+    response::{IntoResponse as _, Redirect, Response},
     routing::MethodRouter,
 };
-use callers::{Caller, Callers, Credentials, Lapsing, Place, Refusal, offered};
+use callers::{Caller, Callers, Credentials, Lapsing, Offered, Place, Refusal, SignIn, offered};
 use listener::Usage;
 use model::{ErrorCode, Group};
 use policy::access::{Need, Right};
 
-use crate::{Failure, header_text};
+use crate::{
+    Failure, form_token, header_text,
+    origin::{Cookie, WebOrigin},
+};
 
 /// What a route needs of its caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,8 +82,8 @@ impl<S: Clone + Send + Sync + 'static> Routes<S> {
     }
 
     /// The router, and the check of requests to its routes.
-    pub(crate) fn guarded(self, callers: Callers) -> (Router<S>, Guard) {
-        (self.router, Guard { callers, needs: Arc::new(self.needs), refusal: self.refusal })
+    pub(crate) fn guarded(self, callers: Callers, origin: WebOrigin) -> (Router<S>, Guard) {
+        (self.router, Guard { callers, origin, needs: Arc::new(self.needs), refusal: self.refusal })
     }
 }
 
@@ -88,6 +91,7 @@ impl<S: Clone + Send + Sync + 'static> Routes<S> {
 #[derive(Debug, Clone)]
 pub(crate) struct Guard {
     callers: Callers,
+    origin: WebOrigin,
     needs: Arc<HashMap<(Method, String), RouteNeed>>,
     refusal: Option<fn(Failure) -> Response>,
 }
@@ -114,12 +118,13 @@ impl Guard {
         let method = if *request.method() == Method::HEAD { Method::GET } else { request.method().clone() };
         let call = format!("{method} {path}");
         let need = self.needs.get(&(method, path)).copied();
-        if need == Some(RouteNeed::Nothing) {
-            return Ok((request, None));
-        }
         let usage = request.extensions().get::<Arc<Usage>>().cloned();
         let address = usage.as_ref().map(|usage| usage.client());
         let place = self.callers.place(call, Some(request.uri().path().to_owned()), address);
+        if need == Some(RouteNeed::Nothing) {
+            request.extensions_mut().insert(place);
+            return Ok((request, None));
+        }
         if self.callers.have_rules() && request.uri().query().is_some_and(|query| query.contains("fbk_")) {
             place.refused_because("an API key in its URL");
             let why =
@@ -127,10 +132,16 @@ impl Guard {
             return Err(Failure::invalid(why).into_response());
         }
         let certificate = usage.as_ref().map_or(&[] as &[String], |usage| usage.certificate_names());
-        let offered = offered(request.headers(), certificate);
+        let session = self.origin.read(Cookie::Session, request.headers());
+        let offered = Offered { session, ..offered(request.headers(), certificate) };
         let credentials = self.callers.have_rules().then(|| offered.keep());
         let found = self.callers.admit(offered, &place, usage.as_deref()).await;
         let caller = found.map_err(|refusal| self.refused(&refusal, &request, &place))?;
+        let wants_page = wants_page(&request);
+        request = form_token::check(&caller, request).await.map_err(|failure| {
+            caller.refused_because(failure.message());
+            self.answer(failure, wants_page)
+        })?;
         // A method that a path does not have is answered as such.
         if let Some(need) = need
             && self.callers.have_rules()
@@ -150,24 +161,53 @@ impl Guard {
         Ok((request, None))
     }
 
-    /// The answer to a refused request. A browser then asks its user: for any name, and an API key as the password.
+    /// The answer to a refused request. A person is led to the page for signing in; where there is none, the browser asks for any
+    /// name, and an API key as the password.
     fn refused(&self, refusal: &Refusal, request: &Request, place: &Place) -> Response {
         place.refused(refusal);
         let headers = request.headers();
         let failure = Failure::from(refusal.clone());
-        let wants_page =
-            header_text(headers, header::ACCEPT).is_some_and(|kinds| kinds.contains("text/html"));
-        let mut response = match self.refusal {
-            Some(page) if wants_page => page(failure),
-            Some(_) | None => failure.into_response(),
-        };
+        let wants_page = wants_page(request);
+        let signs_in = self.refusal.is_some() && SignIn::of(&self.callers).is_some();
+        if signs_in && wants_page && self.refusal.is_some() && failure.status() == StatusCode::UNAUTHORIZED {
+            return self.to_sign_in(request);
+        }
+        let mut response = self.answer(failure, wants_page);
         if response.status() == StatusCode::UNAUTHORIZED && !headers.contains_key("x-requested-with") {
-            let challenge = HeaderValue::from_static("Basic realm=\"forebay\", charset=\"UTF-8\"");
-            response.headers_mut().append(header::WWW_AUTHENTICATE, challenge);
+            // A browser would ask beside the page for signing in. Container engines need the question.
+            if !signs_in || request.uri().path().starts_with("/v2") {
+                let challenge = HeaderValue::from_static("Basic realm=\"forebay\", charset=\"UTF-8\"");
+                response.headers_mut().append(header::WWW_AUTHENTICATE, challenge);
+            }
             response.headers_mut().append(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         response
     }
+
+    fn answer(&self, failure: Failure, wants_page: bool) -> Response {
+        match self.refusal {
+            Some(page) if wants_page => page(failure),
+            Some(_) | None => failure.into_response(),
+        }
+    }
+
+    /// Leads to the page for signing in, which leads back. A session that has ended is removed from the browser.
+    fn to_sign_in(&self, request: &Request) -> Response {
+        let is_page = request.method() == Method::GET;
+        let wanted = request.uri().path_and_query().filter(|_| is_page).map_or("/", |path| path.as_str());
+        let wanted = url::form_urlencoded::byte_serialize(wanted.as_bytes()).collect::<String>();
+        let mut response = Redirect::to(&format!("/login?to={wanted}")).into_response();
+        if self.origin.read(Cookie::Session, request.headers()).is_some() {
+            if let Some(cleared) = self.origin.clear(Cookie::Session) {
+                response.headers_mut().insert(header::SET_COOKIE, cleared);
+            }
+        }
+        response
+    }
+}
+
+fn wants_page(request: &Request) -> bool {
+    header_text(request.headers(), header::ACCEPT).is_some_and(|kinds| kinds.contains("text/html"))
 }
 
 /// What the answer to a request depends on while it is sent.

@@ -7,7 +7,7 @@ use client::Client;
 use service::{Context, ServiceError};
 use telemetry::metrics::{Counter, Label, expect};
 
-use crate::{Api, events::WATCH_ENDPOINT, openapi};
+use crate::{Api, WebOrigin, events::WATCH_ENDPOINT, openapi};
 
 /// Maximum number of messages buffered for a watcher that does not read. Messages beyond it are dropped and read
 /// from the stream later.
@@ -30,13 +30,14 @@ impl Api {
             () = context.stop.cancelled() => return Ok(None),
             live = context.bus.connect_live(&name, HEARD_AHEAD) => live?,
         };
+        let access = &context.settings.access;
         Ok(Some(Self {
             client: Client::new(context.bus.clone()).with_live_connection(live),
             cas,
             zones: Arc::new(context.zones()?),
             request_bytes_max,
             reading: context.limiter.patience().reading,
-            scheme: if context.settings.access.tls.is_some() { "https" } else { "http" },
+            origin: WebOrigin::new(access.public_url.clone(), access.tls.is_some()),
             stop: context.stop.clone(),
             logs: Arc::default(),
             openapi: Arc::new(LazyLock::new(|| openapi().to_string().into())),

@@ -54,6 +54,10 @@ impl Failure {
         (self.status, self.body.message)
     }
 
+    pub(crate) fn status(&self) -> StatusCode {
+        self.status
+    }
+
     /// What is wrong, for people.
     pub(crate) fn message(&self) -> &str {
         &self.body.message

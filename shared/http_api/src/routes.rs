@@ -23,7 +23,8 @@ use crate::{
 
 /// The HTTP API, and `more` routes with it, on this server and for these callers.
 pub fn router(api: Api, more: Routes<Api>, server: &HttpServer, callers: Callers) -> Router {
-    let bound = server.address();
+    let names = Arc::new(guard::Names::new(server.address(), &api.origin, callers.have_rules()));
+    let origin = api.origin.clone();
     let routes = api::all().into_iter().fold(Routes::default(), |table, endpoint| {
         let path = endpoint.path;
         let known = Arc::new(Known(endpoint.query().cloned().collect()));
@@ -34,14 +35,14 @@ pub fn router(api: Api, more: Routes<Api>, server: &HttpServer, callers: Callers
         let handler = endpoint.handler.route_layer(middleware::from_fn(check));
         table.route(endpoint.method, path, endpoint.need, handler)
     });
-    let (guarded, access) = routes.merge(registry::routes()).merge(more).guarded(callers.clone());
+    let (guarded, access) = routes.merge(registry::routes()).merge(more).guarded(callers.clone(), origin);
     guarded
         .layer(middleware::from_fn(move |request, next| access.clone().check(request, next)))
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
         .layer(middleware::from_fn(move |request, next| {
-            let callers = callers.clone();
-            async move { guard::check(bound, &callers, request, next).await }
+            let (callers, names) = (callers.clone(), Arc::clone(&names));
+            async move { guard::check(&names, &callers, request, next).await }
         }))
         .layer(middleware::from_fn(measure::measure))
         .with_state(api)

@@ -13,7 +13,7 @@ use model::BuildKey;
 use policy::zones::Zones;
 use tokio_util::sync::CancellationToken;
 
-use crate::log_cache::LogCache;
+use crate::{log_cache::LogCache, origin::WebOrigin};
 
 /// State shared by all request handlers. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -27,8 +27,8 @@ pub struct Api {
     pub(crate) request_bytes_max: usize,
     /// How long a client may leave its response unread.
     pub(crate) reading: Duration,
-    /// Scheme of the addresses of this server: `http` or `https`.
-    pub scheme: &'static str,
+    /// How browsers reach this server.
+    pub origin: WebOrigin,
     /// Cancelled when the process must stop.
     pub stop: CancellationToken,
     /// Indexes of logs that were read recently.

@@ -30,11 +30,15 @@ pub enum AuditKind {
     RunAgain,
     /// Results were deleted from the action cache.
     Purge,
+    /// A person signed in on the pages.
+    Login,
+    /// A person signed out on the pages.
+    Logout,
 }
 
 impl AuditKind {
     /// All kinds, in the order of declaration.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Refusal,
         Self::Grant,
         Self::Cancel,
@@ -43,6 +47,8 @@ impl AuditKind {
         Self::Environment,
         Self::RunAgain,
         Self::Purge,
+        Self::Login,
+        Self::Logout,
     ];
 
     /// Name in messages, and the token in the subject.
@@ -56,6 +62,8 @@ impl AuditKind {
             Self::Environment => "environment",
             Self::RunAgain => "run_again",
             Self::Purge => "purge",
+            Self::Login => "login",
+            Self::Logout => "logout",
         }
     }
 
@@ -69,7 +77,9 @@ impl AuditKind {
             | Self::Drain
             | Self::Environment
             | Self::RunAgain
-            | Self::Purge => AuditDecision::Allowed,
+            | Self::Purge
+            | Self::Login
+            | Self::Logout => AuditDecision::Allowed,
         }
     }
 }
@@ -85,7 +95,8 @@ impl FromStr for AuditKind {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let found = Self::ALL.into_iter().find(|kind| kind.as_str() == text);
-        let wanted = "expected refusal, grant, cancel, quota, drain, environment or run_again";
+        let wanted =
+            "expected refusal, grant, cancel, quota, drain, environment, run_again, purge, login or logout";
         found.ok_or_else(|| ParseIdError::new("kind of audit event", text, wanted))
     }
 }
@@ -122,6 +133,8 @@ pub enum AuditProof {
     Certificate,
     /// By the token of a build.
     Build,
+    /// By signing in on the pages.
+    Session,
     /// It proved nothing; access rules let everyone in, or there are none.
     Nothing,
     /// A client of the bus stated its name, and no service has checked it.
@@ -130,8 +143,8 @@ pub enum AuditProof {
 
 impl AuditProof {
     /// All proofs, in the order of declaration.
-    pub const ALL: [Self; 6] =
-        [Self::Key, Self::Token, Self::Certificate, Self::Build, Self::Nothing, Self::Stated];
+    pub const ALL: [Self; 7] =
+        [Self::Key, Self::Token, Self::Certificate, Self::Build, Self::Session, Self::Nothing, Self::Stated];
 
     /// Name in messages and pages.
     pub fn as_str(self) -> &'static str {
@@ -140,6 +153,7 @@ impl AuditProof {
             Self::Token => "token",
             Self::Certificate => "certificate",
             Self::Build => "build",
+            Self::Session => "session",
             Self::Nothing => "nothing",
             Self::Stated => "stated",
         }

@@ -34,6 +34,7 @@ mod open_schema;
 mod output_file;
 mod output_globs;
 mod provenance;
+mod public_url;
 mod quota;
 mod record;
 mod record_head;
@@ -127,6 +128,7 @@ pub use open_schema::allow_more;
 pub use output_file::{OutputFile, OutputNotKept};
 pub use output_globs::output_globs;
 pub use provenance::{Provenance, PurgeReply, PurgeRequest};
+pub use public_url::{ParsePublicUrlError, PublicUrl};
 pub use quota::{ActionUsage, Governed, GovernorRecord, ModelNotice, Quota, Quotas, UsageReport};
 pub use record::{Build, BuildJob, BuildRecord, Invocation, Phase, Queued, Retry, State};
 pub use record_head::{

@@ -64,6 +64,8 @@ fn word(kind: AuditKind) -> &'static str {
         AuditKind::Environment => "environment changed",
         AuditKind::RunAgain => "run again",
         AuditKind::Purge => "cache purged",
+        AuditKind::Login => "signed in",
+        AuditKind::Logout => "signed out",
     }
 }
 

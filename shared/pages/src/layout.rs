@@ -12,7 +12,10 @@ use maud::{DOCTYPE, Markup, html};
 use model::{BuildKey, BuildRecord, Millis, Outcome, State};
 use telemetry::escaped;
 
-use crate::assets::{SCRIPT_PATH, STYLE_PATH};
+use crate::{
+    assets::{SCRIPT_PATH, STYLE_PATH},
+    reader::Reader,
+};
 
 /// The pages that the head of each page links to.
 const LINKS: [(&str, &str); 7] = [
@@ -32,12 +35,12 @@ const OPERATORS_LINK: (&str, &str) = ("/audit", "Audit");
 
 /// A page with a title. A live one receives its changes.
 pub(crate) fn page(title: &str, content: &Markup, is_live: bool) -> Html<String> {
-    page_for(title, content, is_live, false)
+    page_for(title, content, is_live, &Reader::default())
 }
 
-/// The same for a reader who may operate the farm, or not.
-pub(crate) fn page_for(title: &str, content: &Markup, is_live: bool, operates: bool) -> Html<String> {
-    let links = LINKS.into_iter().chain(operates.then_some(OPERATORS_LINK));
+/// The same for a reader who is known.
+pub(crate) fn page_for(title: &str, content: &Markup, is_live: bool, reader: &Reader) -> Html<String> {
+    let links = LINKS.into_iter().chain(reader.operates.then_some(OPERATORS_LINK));
     let whole = html! {
         (DOCTYPE)
         html lang="en" {
@@ -51,7 +54,7 @@ pub(crate) fn page_for(title: &str, content: &Markup, is_live: bool, operates: b
                 link rel="icon" href=(ICON);
                 script src=(*SCRIPT_PATH) defer {}
             }
-            body data-now=(Millis::from(SystemTime::now()).0) data-live[is_live] {
+            body data-now=(Millis::from(SystemTime::now()).0) data-live[is_live] data-form-token=[reader.form_token.as_deref()] {
                 a.skip href="#content" { "Skip to the content" }
                 header {
                     nav aria-label="Pages" {
@@ -59,12 +62,13 @@ pub(crate) fn page_for(title: &str, content: &Markup, is_live: bool, operates: b
                         @for (path, name) in links { " " a href=(path) aria-current=[(name == title).then_some("page")] { (name) } }
                     }
                     span #connection role="status" {}
+                    (reader.who())
                 }
                 main #content { (content) }
             }
         }
     };
-    Html(whole.into_string())
+    Html(reader.with_form_tokens(whole.into_string()))
 }
 
 /// A page that says why there is no other.

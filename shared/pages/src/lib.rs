@@ -21,8 +21,10 @@ mod hub;
 mod layout;
 mod list;
 mod live;
+mod login;
 mod patience;
 mod quota;
+mod reader;
 mod route;
 mod simulate_page;
 mod site;
@@ -38,6 +40,7 @@ use axum::{
     response::{IntoResponse as _, Response},
     routing::{get, post},
 };
+use callers::Callers;
 use http_api::{Api, Failure, RouteNeed, Routes};
 use policy::access::Right;
 use settings::PageSettings;
@@ -55,11 +58,11 @@ const POLICY: HeaderValue = HeaderValue::from_static(
 );
 
 /// The routes of the pages.
-pub fn routes(api: &Api, settings: &PageSettings) -> Routes<Api> {
+pub fn routes(api: &Api, settings: &PageSettings, callers: &Callers) -> Routes<Api> {
     const READ: RouteNeed = RouteNeed::InGroup(Right::Read);
     const BLOBS: RouteNeed = RouteNeed::Right(Right::CacheRead);
     const OPERATE: RouteNeed = RouteNeed::Right(Right::Operate);
-    let site = Site::new(api, settings);
+    let site = Site::new(api, settings, callers);
     Routes::default()
         .route(Method::GET, "/", RouteNeed::Known, get(list::first))
         .page("/builds", READ, list::view)
@@ -89,6 +92,11 @@ pub fn routes(api: &Api, settings: &PageSettings) -> Routes<Api> {
         .page("/audit", OPERATE, audit::view)
         .page("/simulate", RouteNeed::Farm, simulate_page::view)
         .page("/help", RouteNeed::Known, help::view)
+        .route(Method::GET, "/login", RouteNeed::Nothing, get(login::page))
+        .route(Method::POST, "/login", RouteNeed::Nothing, post(login::with_key))
+        .route(Method::GET, "/login/{issuer}", RouteNeed::Nothing, get(login::begin))
+        .route(Method::GET, "/login/{issuer}/callback", RouteNeed::Nothing, get(login::finish))
+        .route(Method::POST, "/logout", RouteNeed::Known, post(login::sign_out))
         .merge(assets::routes())
         .map(|router| router.layer(middleware::from_fn(protect)).with_state(site))
         .refuse_by(|failure| restricted(ErrorPage::from(failure).into_response()))

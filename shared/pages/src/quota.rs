@@ -19,9 +19,10 @@ use telemetry::escaped;
 
 use crate::{
     chart::{Line, over_time},
-    layout::{ErrorPage, count, one_of, table},
+    layout::{ErrorPage, count, one_of, page_for, table},
     list::builds,
     patience::answer,
+    reader::Reader,
     site::{Asked, Site},
     view::{Changes, Part, View},
 };
@@ -247,12 +248,9 @@ pub(crate) async fn change(
     let key = QuotaOf::Group(group.clone());
     let (_, before) = site.client().bus().buckets().get::<Quota>(&key).await.map_err(Failure::from)?;
     if change.sure != "yes" {
-        return Ok(crate::layout::page(
-            "Change a quota",
-            &question(&group, before.as_ref(), esu.as_ref(), &change),
-            false,
-        )
-        .into_response());
+        let question = question(&group, before.as_ref(), esu.as_ref(), &change);
+        let reader = Reader::of(&caller, &site);
+        return Ok(page_for("Change a quota", &question, false, &reader).into_response());
     }
     let changed = change_text(before.as_ref(), esu.as_ref());
     let quota = esu.map(|esu| Quota { esu });

@@ -11,16 +11,14 @@ use axum::{
 };
 use callers::{Caller, Watching};
 use http_api::{Failure, PathParameters, QueryParameters, RouteNeed, Routes, header_text};
-use policy::access::{Need, Right};
 
 use crate::{
     layout::ErrorPage,
     live,
+    reader::Reader,
     site::{Asked, ME, MakeView, Scope, Site},
     view::View,
 };
-
-const OPERATE: Need<'_> = Need::Right(Right::Operate);
 
 /// Adds pages to a router.
 pub(crate) trait Pages {
@@ -67,7 +65,7 @@ async fn answer(
     let asked = Asked {
         names: Arc::new(names),
         query: Arc::new(query.without_empty()),
-        origin: header_text(headers, header::HOST).map(|host| format!("{}://{host}", site.api.scheme)),
+        origin: site.api.origin.of(headers),
         me: me(headers),
         scope: if wants_changes { Scope::Live } else { Scope::Page },
     };
@@ -84,8 +82,9 @@ async fn answer(
             Err(failure) => ErrorPage::from(failure).into_response(),
         };
     }
+    let reader = Reader::of(caller, &site);
     match make(site, asked).await {
-        Ok(view) => view.page(caller.rights.check(OPERATE).is_ok()).into_response(),
+        Ok(view) => view.page(&reader).into_response(),
         Err(failure) => ErrorPage::from(failure).into_response(),
     }
 }

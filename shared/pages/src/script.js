@@ -65,6 +65,13 @@
   addEventListener('pagehide', rest);
   addEventListener('pageshow', listen);
 
+  // Forms prove that they are from this page; parts that were replaced since it was made lack the proof.
+  document.addEventListener('submit', ({ target }) => {
+    const token = body.dataset.formToken;
+    if (!token || target.method !== 'post' || target.elements.form_token) return;
+    target.append(Object.assign(document.createElement('input'), { type: 'hidden', name: 'form_token', value: token }));
+  });
+
   // Buttons that copy.
   const copies = () => {
     for (const button of all('button[data-copy][hidden]')) button.hidden = false;

@@ -2,7 +2,7 @@
 
 use std::{pin::Pin, sync::Arc};
 
-use callers::Caller;
+use callers::{Caller, Callers};
 use client::Client;
 use http_api::{Api, Failure, PathParameters, QueryParameters};
 use model::Millis;
@@ -16,11 +16,13 @@ pub(crate) struct Site {
     pub(crate) api: Api,
     pub(crate) settings: Arc<PageSettings>,
     pub(crate) hub: Arc<Hub>,
+    pub(crate) callers: Callers,
 }
 
 impl Site {
-    pub(crate) fn new(api: &Api, settings: &PageSettings) -> Self {
-        Self { api: api.clone(), settings: Arc::new(settings.clone()), hub: Arc::default() }
+    pub(crate) fn new(api: &Api, settings: &PageSettings, callers: &Callers) -> Self {
+        let (settings, callers) = (Arc::new(settings.clone()), callers.clone());
+        Self { api: api.clone(), settings, hub: Arc::default(), callers }
     }
 
     /// The same, with the store as a reader sees it.

@@ -6,7 +6,7 @@ use axum::response::Html;
 use maud::{Markup, html};
 use model::BuildKey;
 
-use crate::layout;
+use crate::{layout, reader::Reader};
 
 /// A page: its title, its parts, and what makes the live ones change.
 #[derive(Debug)]
@@ -48,8 +48,8 @@ impl View {
         Self { title: title.into(), parts: vec![Part::Fixed(content)], changes: Changes::Never }
     }
 
-    /// The page with all of its parts, for a reader who may operate the farm, or not.
-    pub(crate) fn page(&self, operates: bool) -> Html<String> {
+    /// The page with all of its parts, for its reader.
+    pub(crate) fn page(&self, reader: &Reader) -> Html<String> {
         let content = html! {
             @for part in &self.parts {
                 @match part {
@@ -58,7 +58,7 @@ impl View {
                 }
             }
         };
-        layout::page_for(&self.title, &content, self.changes != Changes::Never, operates)
+        layout::page_for(&self.title, &content, self.changes != Changes::Never, reader)
     }
 
     /// The live parts by name.

@@ -272,6 +272,15 @@ pub enum Who {
 }
 
 impl Who {
+    /// The claims that it asks of tokens of an issuer.
+    fn claims_of(&self, of: &str) -> impl Iterator<Item = (&String, &Expected)> {
+        let claims = match self {
+            Self::Token { issuer, claims } if issuer == of => Some(claims),
+            Self::Token { .. } | Self::Key(_) | Self::Certificate(_) | Self::Anyone => None,
+        };
+        claims.into_iter().flatten()
+    }
+
     fn matches(&self, proof: &Proof) -> bool {
         match (self, proof) {
             (Self::Anyone, _) => true,
@@ -301,6 +310,22 @@ impl AccessRules {
     pub fn rights(&self, proof: &Proof) -> Option<&Rights> {
         self.0.iter().find(|(who, _)| who.matches(proof)).map(|(_, rights)| rights)
     }
+
+    /// Of the claims of a person, the values that some rule for this issuer matches: all that decides about their rights.
+    pub fn relevant(
+        &self,
+        issuer: &str,
+        claims: BTreeMap<String, Vec<String>>,
+    ) -> BTreeMap<String, Vec<String>> {
+        let expected: Vec<(&String, &Expected)> =
+            self.0.iter().flat_map(|(who, _)| who.claims_of(issuer)).collect();
+        let mut relevant = claims;
+        relevant.retain(|name, values| {
+            values.retain(|value| expected.iter().any(|(of, wanted)| *of == name && wanted.matches(value)));
+            !values.is_empty()
+        });
+        relevant
+    }
 }
 
 /// The group of an action whose client asks for `asked`, on an instance whose group is `of_instance`.
@@ -323,6 +348,27 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    proptest! {
+        #[test]
+        fn relevant_claims_give_the_same_rights(
+            rules in prop::collection::vec((prop::bool::ANY, prop::collection::btree_map("[ab]", "[xy]{0,2}[*x]", 0..3)), 0..5),
+            claims in prop::collection::btree_map("[abc]", prop::collection::vec("[xyz]{0,3}", 0..4), 0..4),
+        ) {
+            let rules = rules.into_iter().enumerate().map(|(number, (is_other, claims))| {
+                let issuer = if is_other { "other" } else { "own" }.to_owned();
+                let claims = claims.into_iter().map(|(name, value)| (name, Expected(value))).collect();
+                let groups = Reach::Listed([group(&format!("g{number}"))].into());
+                (Who::Token { issuer, claims }, Rights { groups, ..Rights::all() })
+            });
+            let rules = AccessRules(rules.collect());
+            let proof = |claims| Proof::Token { issuer: "own".into(), claims };
+            let relevant = rules.relevant("own", claims.clone());
+            prop_assert!(relevant.iter().all(|(name, values)| values.iter().all(|it| claims[name].contains(it))));
+            prop_assert!(!relevant.contains_key("c"));
+            prop_assert_eq!(rules.rights(&proof(relevant)), rules.rights(&proof(claims)));
+        }
+    }
 
     fn group(name: &str) -> Group {
         name.parse().unwrap()

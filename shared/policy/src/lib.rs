@@ -41,6 +41,7 @@ mod recent;
 pub mod requirements;
 mod retry;
 mod sends_actions;
+pub mod sign_in;
 mod store_wait;
 mod tool_facts;
 mod unread;

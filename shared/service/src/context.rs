@@ -8,7 +8,7 @@ use std::{
 
 use audit::Audit;
 use bus::{Bus, Patience};
-use callers::{BuildTokens, Callers};
+use callers::{BuildTokens, CallerSettings, Callers, Sessions};
 use cas::{Cas, CasConfig};
 use credentials::BusUser;
 use index::Index;
@@ -147,7 +147,14 @@ impl Context {
     pub fn callers(&self) -> Result<Callers, StartError> {
         let callers = match &self.settings.access.file {
             None => Callers::anyone(),
-            Some(file) => Callers::of_file(file, self.build_tokens()?, self.zones()?)?,
+            Some(file) => {
+                let sessions =
+                    self.settings.access.session_key.as_deref().map(Sessions::of_file).transpose()?;
+                Callers::of_file(
+                    file,
+                    CallerSettings { builds: self.build_tokens()?, sessions, zones: self.zones()? },
+                )?
+            }
         };
         Ok(callers.with_audit(Audit::start(&self.bus, &self.instance)))
     }

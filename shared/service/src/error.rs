@@ -48,6 +48,8 @@ pub enum StartError {
     Zones(#[from] policy::zones::ParseZoneError),
     #[error(transparent)]
     BuildTokens(#[from] callers::BuildTokenKeyError),
+    #[error(transparent)]
+    Sessions(#[from] callers::SessionKeyError),
     #[error("cannot listen on {address}")]
     Listen {
         address: String,
@@ -82,6 +84,7 @@ impl StartError {
                 | Self::Index(IndexError::Credentials(_))
                 | Self::Access(_)
                 | Self::BuildTokens(_)
+                | Self::Sessions(_)
                 | Self::Zones(_)
         )
     }

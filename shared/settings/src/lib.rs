@@ -11,7 +11,7 @@ use std::{
 
 use model::{
     ActionOrder, Amount, BandOrder, BuildLimits, EstimatorKind, ExecutorType, FetchHost, Group, Occupancy,
-    Priority, ResourceName, ScaledPool, SomeTimeLimits,
+    Priority, PublicUrl, ResourceName, ScaledPool, SomeTimeLimits,
 };
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 
@@ -74,6 +74,12 @@ pub struct Settings {
     /// File with at least 32 random bytes, the same for workers and gateways: workers sign a token for each build with it, with
     /// which the Bazel of the build calls gateways that have access rules.
     pub build_token_key_file: Option<PathBuf>,
+    /// File with at least 32 random bytes, the same for all gateways and `web`: it seals the sessions of people who sign in on the
+    /// pages. A changed key applies at the next start, and ends all sessions. Absent: no sign-in.
+    pub session_key_file: Option<PathBuf>,
+    /// Address at which browsers reach the pages, such as `https://forebay.example.com`, if it is not that of the server itself:
+    /// behind a proxy, or by a name of its own. Absent: that of the server.
+    pub public_url: Option<PublicUrl>,
     /// File with the API key or token with which this process calls gateways. Changes apply to the next call.
     pub gateway_token_file: Option<PathBuf>,
     /// File with the authorities of the certificates of gateways, in PEM. Absent: those of the machine.

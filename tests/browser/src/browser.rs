@@ -205,6 +205,8 @@ fn capabilities(profile: &TempDir, look: Look) -> ChromeCapabilities {
         "--disable-gpu",
         "--hide-scrollbars",
         "--window-size=1280,900",
+        // A name of another site that leads here.
+        "--host-resolver-rules=MAP rebound.example.com 127.0.0.1",
         profile.as_str(),
     ];
     if look.dark {

@@ -55,7 +55,7 @@ impl Farm {
     }
 
     fn callers(&self) -> Callers {
-        Callers::of_file(&self.path(), None, Zones::default()).unwrap()
+        Callers::of_file(&self.path(), CallerSettings::default()).unwrap()
     }
 }
 
@@ -152,7 +152,11 @@ async fn the_token_of_a_build_is_for_its_group_and_ends() {
     let secret = farm.folder.path().join("secret");
     std::fs::write(&secret, [3; 32]).unwrap();
     let tokens = BuildTokens::of_file(&secret).unwrap();
-    let callers = Callers::of_file(&farm.path(), Some(tokens.clone()), Zones::default()).unwrap();
+    let callers = Callers::of_file(
+        &farm.path(),
+        CallerSettings { builds: Some(tokens.clone()), ..CallerSettings::default() },
+    )
+    .unwrap();
     let build = model::BuildKey { group: "web".parse().unwrap(), id: model::BuildId::generate() };
     let issue = |at| tokens.issue(&build, at);
     let (later, earlier) =

@@ -6,7 +6,7 @@ use crate::testing::{AUDIENCE, ISSUER, SigningKey, after, claims, write_keys};
 
 fn issuer(keys: &std::path::Path) -> Issuer {
     let source = KeySource::File(keys.to_owned());
-    Issuer::new("i".into(), ISSUER.into(), &[AUDIENCE.into()], source, &[]).unwrap()
+    Issuer::new("i".into(), ISSUER.into(), &[AUDIENCE.into()], source, &[], None).unwrap()
 }
 
 #[tokio::test]

@@ -1,5 +1,7 @@
 use std::path::PathBuf;
 
+use model::PublicUrl;
+
 use crate::Settings;
 
 /// Who may call the servers of a process, and how they are encrypted.
@@ -9,6 +11,10 @@ pub struct AccessSettings {
     pub file: Option<PathBuf>,
     /// File with the key of build tokens.
     pub build_token_key: Option<PathBuf>,
+    /// File with the key that seals sessions of people.
+    pub session_key: Option<PathBuf>,
+    /// Address at which browsers reach the pages.
+    pub public_url: Option<PublicUrl>,
     pub tls: Option<TlsSettings>,
 }
 
@@ -36,6 +42,8 @@ impl Settings {
         AccessSettings {
             file: self.gateway_access_file.clone(),
             build_token_key: self.build_token_key_file.clone(),
+            session_key: self.session_key_file.clone(),
+            public_url: self.public_url.clone(),
             tls: both.map(|(certificate, key)| TlsSettings { certificate, key, client_authorities }),
         }
     }

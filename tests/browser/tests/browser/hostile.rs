@@ -10,7 +10,7 @@ const EVIL: &str =
     "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>\"'>&<b id=owned>";
 
 #[tokio::test]
-async fn names_and_output_and_files_are_only_text() {
+async fn h2_names_and_output_and_files_are_only_text() {
     let farm = Farm::builder().with("archive").start().await;
     let printed = "printf '%s\\n' \"$EVIL\"; printf '\\033]8;;javascript:alert(1)\\007link\\033]8;;\\007\\n'; \
         printf '\\033[38;5;9999999999m\\033[%sm\\n' \"$(seq -s ';' 1 3000)\"; head -c 300000 /dev/zero | tr '\\0' x; echo; \

@@ -8,4 +8,5 @@ mod looks;
 mod orders;
 mod quota;
 mod sample;
+mod sign_in;
 mod stranger;

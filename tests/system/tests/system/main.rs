@@ -91,6 +91,7 @@ mod services;
 mod services_of_builds;
 mod shared_services;
 mod sharing;
+mod sign_in;
 mod stale_leases;
 mod stalled_clients;
 mod steps;

@@ -1,0 +1,137 @@
+//! Texts that only servers with the same key can read and make: sessions and attempts to sign in, which browsers keep.
+
+use std::{fmt, io, path::Path};
+
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use disk::regular_bytes;
+use ring::{
+    aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey},
+    hkdf::{HKDF_SHA256, Prk, Salt},
+    hmac,
+    rand::{SecureRandom as _, SystemRandom},
+};
+use serde::{Serialize, de::DeserializeOwned};
+
+/// Minimum bytes of the key of the file.
+const KEY_BYTES_MIN: u64 = 32;
+const KEY_BYTES_MAX: u64 = 4096;
+
+/// A key file that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionKeyError {
+    #[error("cannot read the key of sessions {path}")]
+    Read {
+        path: String,
+        #[source]
+        source: io::Error,
+    },
+    #[error(
+        "the key of sessions {path} has {bytes} bytes: expected {KEY_BYTES_MIN} to {KEY_BYTES_MAX} random ones"
+    )]
+    Length { path: String, bytes: u64 },
+    #[error("no keys can be derived from the key of sessions {path}")]
+    Unusable { path: String },
+}
+
+/// The secret of a key file, from which keys for different purposes are derived: none of them says anything of another.
+pub(crate) struct KeyMaterial(Prk);
+
+impl KeyMaterial {
+    pub(crate) fn of_file(path: &Path) -> Result<Self, SessionKeyError> {
+        let name = || path.display().to_string();
+        let unreadable = |source| SessionKeyError::Read { path: name(), source };
+        let bytes = regular_bytes(path).map_err(unreadable)?;
+        if !(KEY_BYTES_MIN..=KEY_BYTES_MAX).contains(&bytes) {
+            return Err(SessionKeyError::Length { path: name(), bytes });
+        }
+        Ok(Self::of(&std::fs::read(path).map_err(unreadable)?))
+    }
+
+    pub(crate) fn of(secret: &[u8]) -> Self {
+        Self(Salt::new(HKDF_SHA256, b"forebay").extract(secret))
+    }
+
+    /// Seals texts for a purpose.
+    pub(crate) fn sealer(&self, purpose: &'static str) -> Option<Sealer> {
+        let info = [b"seal ".as_slice(), purpose.as_bytes()];
+        let key = UnboundKey::from(self.0.expand(&info, &AES_256_GCM).ok()?);
+        Some(Sealer { purpose, key: LessSafeKey::new(key) })
+    }
+
+    /// Signs texts for a purpose.
+    pub(crate) fn signer(&self, purpose: &str) -> Option<hmac::Key> {
+        let info = [b"sign ".as_slice(), purpose.as_bytes()];
+        Some(hmac::Key::from(self.0.expand(&info, hmac::HMAC_SHA256).ok()?))
+    }
+}
+
+/// Seals values for one purpose.
+pub(crate) struct Sealer {
+    purpose: &'static str,
+    key: LessSafeKey,
+}
+
+impl fmt::Debug for Sealer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Sealer").field(&self.purpose).finish()
+    }
+}
+
+impl Sealer {
+    /// The sealed value, with characters that cookies may have.
+    pub(crate) fn seal(&self, value: &impl Serialize) -> Option<String> {
+        let mut content = serde_json::to_vec(value).ok()?;
+        let mut nonce = [0; NONCE_LEN];
+        SystemRandom::new().fill(&mut nonce).ok()?;
+        let aad = Aad::from(self.purpose);
+        self.key.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), aad, &mut content).ok()?;
+        Some(URL_SAFE_NO_PAD.encode([nonce.as_slice(), &content].concat()))
+    }
+
+    /// The value; none if this key did not seal it for this purpose.
+    pub(crate) fn open<T: DeserializeOwned>(&self, sealed: &str) -> Option<T> {
+        let mut sealed = URL_SAFE_NO_PAD.decode(sealed).ok()?;
+        let (nonce, content) = sealed.split_first_chunk_mut::<NONCE_LEN>()?;
+        let nonce = Nonce::assume_unique_for_key(*nonce);
+        let content = self.key.open_in_place(nonce, Aad::from(self.purpose), content).ok()?;
+        serde_json::from_slice(content).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_same_key_opens_for_the_same_purpose() {
+        let material = KeyMaterial::of(&[1; 32]);
+        let sealer = material.sealer("session").unwrap();
+        let sealed = sealer.seal(&"ada").unwrap();
+        assert_eq!(sealer.open::<String>(&sealed).as_deref(), Some("ada"));
+        assert_eq!(material.sealer("session").unwrap().open::<String>(&sealed).as_deref(), Some("ada"));
+        assert_ne!(sealer.seal(&"ada").unwrap(), sealed);
+        for other in [material.sealer("login"), KeyMaterial::of(&[2; 32]).sealer("session")] {
+            assert_eq!(other.unwrap().open::<String>(&sealed), None);
+        }
+        for at in 0..sealed.len() {
+            let flipped = if sealed.as_bytes()[at] == b'A' { "B" } else { "A" };
+            let mut changed = sealed.clone();
+            changed.replace_range(at..=at, flipped);
+            assert_eq!(sealer.open::<String>(&changed), None, "character {at}");
+        }
+        for text in ["", "AAAA", "%", &sealed[1..], &format!("{sealed}AAAA")] {
+            assert_eq!(sealer.open::<String>(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_short_key_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        assert!(matches!(KeyMaterial::of_file(&path), Err(SessionKeyError::Read { .. })));
+        std::fs::write(&path, "short").unwrap();
+        assert!(matches!(KeyMaterial::of_file(&path), Err(SessionKeyError::Length { bytes: 5, .. })));
+        std::fs::write(&path, [1; 32]).unwrap();
+        assert!(KeyMaterial::of_file(&path).is_ok());
+    }
+}

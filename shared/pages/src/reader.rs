@@ -1,0 +1,95 @@
+//! Who reads a page: the part of it that differs between readers.
+
+use callers::{Caller, SignIn};
+use http_api::FORM_TOKEN_FIELD;
+use maud::{Markup, html};
+use policy::access::{Need, Right};
+
+use crate::{layout::short, site::Site};
+
+/// The reader of a page. The default is one of whom nothing is known.
+#[derive(Default)]
+pub(crate) struct Reader {
+    /// Whether they may operate the farm.
+    pub(crate) operates: bool,
+    /// What the forms of the page contain to prove that they are from it.
+    pub(crate) form_token: Option<String>,
+    /// The name by which a person who signed in is known to itself.
+    name: Option<String>,
+    /// Whether somebody without a name may sign in.
+    may_sign_in: bool,
+}
+
+impl Reader {
+    pub(crate) fn of(caller: &Caller, site: &Site) -> Self {
+        let is_in_session = caller.is_in_session();
+        Self {
+            operates: caller.rights.check(Need::Right(Right::Operate)).is_ok(),
+            form_token: caller.form_token().map(str::to_owned),
+            name: is_in_session.then(|| caller.shown_name().to_owned()),
+            may_sign_in: caller.name.is_empty() && SignIn::of(&site.callers).is_some(),
+        }
+    }
+
+    /// Says who has signed in, with a button for signing out.
+    pub(crate) fn who(&self) -> Markup {
+        html! {
+            @if let Some(name) = &self.name {
+                form.reader method="post" action="/logout" { (short(name, 60)) " " button.small { "Sign out" } }
+            } @else if self.may_sign_in {
+                a href="/login" { "Sign in" }
+            }
+        }
+    }
+
+    /// The page with the token in each form that changes something. Texts of others contain no tags: they are escaped.
+    pub(crate) fn with_form_tokens(&self, page: String) -> String {
+        let Some(token) = &self.form_token else { return page };
+        let field = html! { input type="hidden" name=(FORM_TOKEN_FIELD) value=(token); }.into_string();
+        let mut complete = String::with_capacity(page.len() + 512);
+        for (number, part) in page.split("<form").enumerate() {
+            if number == 0 {
+                complete.push_str(part);
+                continue;
+            }
+            complete.push_str("<form");
+            match part.split_once('>') {
+                Some((attributes, rest)) if attributes.contains(" method=\"post\"") => {
+                    complete.extend([attributes, ">", field.as_str(), rest]);
+                }
+                Some(_) | None => complete.push_str(part),
+            }
+        }
+        complete
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_form_that_changes_something_has_the_token() {
+        let evil = "<form method=\"post\"> \" method=\"post\">";
+        let page = html! {
+            form method="get" action=(evil) { (evil) }
+            form.filter method="post" action=(evil) { button { (evil) } }
+            p { (evil) }
+            form method="post" action="/b" {}
+        };
+        let reader = Reader { form_token: Some("t0ken".into()), ..Reader::default() };
+        let page = reader.with_form_tokens(page.into_string());
+        assert_eq!(page.matches("t0ken").count(), 2, "{page}");
+        assert_eq!(
+            page.matches("\"><input type=\"hidden\" name=\"form_token\" value=\"t0ken\">").count(),
+            2,
+            "{page}"
+        );
+        let (get, _) = page.split_once("</form>").unwrap();
+        assert!(!get.contains("t0ken"), "{page}");
+        assert_eq!(
+            Reader::default().with_form_tokens("<form method=\"post\">".into()),
+            "<form method=\"post\">"
+        );
+    }
+}
