@@ -3,7 +3,9 @@
 mod apply;
 mod change;
 mod show;
+mod signed;
 mod store;
+mod target;
 
 use std::{
     path::{Path, PathBuf},
@@ -17,7 +19,7 @@ use settings::Settings;
 
 use crate::{failure::Failure, globals::Globals};
 
-pub(crate) use apply::ApplyArgs;
+pub(crate) use target::ApplyArgs;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -28,6 +30,11 @@ Examples:
       the tenant payments, and a user of it, who publishes builds of its groups with its priorities
   forebay access apply --seeds seeds --nats-config users.conf --redis-acl users.acl --reload $(pgrep nats-server)
       writes what nats-server and Redis read, has nats-server read it, and checks each user of each tenant
+
+With JWTs, whose accounts change without a reload:
+  forebay access init --jwt --seeds seeds
+  forebay access apply --seeds seeds --nats-config users.conf --redis-acl users.acl --push
+      writes these files, and seeds/ROLE.NAME.creds with the JWT and the secret key of each user; gives running servers the accounts
 
 On the machine of `forebay up --secure`, omit the files: `forebay access grant tenant payments --group payments`, then
 `forebay access apply`.
@@ -54,10 +61,26 @@ pub(crate) struct Seeds {
     seeds: Option<PathBuf>,
 }
 
+/// Options of `forebay access init`.
+#[derive(Debug, Args)]
+struct InitArgs {
+    #[command(flatten)]
+    seeds: Seeds,
+    /// Give users JWTs, which an operator and accounts sign: accounts change without a reload of nats-server, and JWTs expire
+    #[arg(long)]
+    jwt: bool,
+    /// Days for which JWTs of users of tenants are valid; 0: for ever [default: 365]
+    #[arg(long, value_name = "DAYS", requires = "jwt")]
+    user_days: Option<u32>,
+    /// Days for which JWTs of services are valid; 0: for ever [default: 0]
+    #[arg(long, value_name = "DAYS", requires = "jwt")]
+    service_days: Option<u32>,
+}
+
 #[derive(Debug, Subcommand)]
 enum AccessCommand {
     /// Write a description with a user for each service; an existing one gets those that it lacks
-    Init(Seeds),
+    Init(InitArgs),
     /// Add a tenant, a user or a service, or change what it may do
     #[command(subcommand)]
     Grant(Grant),
@@ -104,6 +127,8 @@ enum Grant {
         /// Group of another tenant that its users may watch; may be repeated
         #[arg(long = "watch", value_name = "GROUP")]
         watches: Vec<Group>,
+        #[command(flatten)]
+        seeds: Seeds,
     },
     /// Add a user who publishes builds and sees them, or replace what it may do
     Publisher {
@@ -196,7 +221,7 @@ pub(crate) async fn run(
     let place = Place::of(args.file, &settings.data);
     let file = store::File::new(place.file.clone());
     match args.command {
-        AccessCommand::Init(seeds) => change::init(&file, &place.seeds(seeds)?, globals.json)?,
+        AccessCommand::Init(args) => change::init(&file, args, &place, globals.json)?,
         AccessCommand::Grant(grant) => change::grant(&file, grant, &place, globals.json)?,
         AccessCommand::Revoke { name, seeds } => {
             change::revoke(&file, name, &place.seeds(seeds)?, globals.json)?;

@@ -6,8 +6,8 @@ use credentials::{PublicKey, Seed, SeedFault};
 use model::{Group, Priority};
 
 use crate::{
-    Access, AccessError, Keys, Publisher, ServiceKey, ServiceName, Slot, Tenant, TenantName, UserOf, Watcher,
-    Who,
+    Access, AccessError, Keys, Publisher, ServiceKey, ServiceName, SigningFault, Slot, Tenant, TenantName,
+    UserOf, Watcher, Who,
 };
 
 /// A change of a description. A change that is repeated has no effect.
@@ -64,6 +64,8 @@ pub enum ChangeError {
     Content(#[from] AccessError),
     #[error(transparent)]
     Seed(#[from] SeedFault),
+    #[error(transparent)]
+    Signing(#[from] SigningFault),
 }
 
 impl Access {

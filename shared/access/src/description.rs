@@ -5,11 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use credentials::PublicKey;
 use model::{Group, Priority};
 
-use crate::{Keys, ServiceKey, ServiceName, TenantName, UserName, UserOf, Who};
+use crate::{Jwt, Keys, ServiceKey, ServiceName, TenantName, UserName, UserOf, Who};
 
 /// All users of a farm. [`Access::checked`] makes sure that the parts agree.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Access {
+    /// None: the configuration of nats-server lists the public keys of users.
+    pub(crate) jwt: Option<Jwt>,
     pub(crate) services: BTreeMap<ServiceName, Keys<ServiceKey>>,
     pub(crate) tenants: BTreeMap<TenantName, Tenant>,
 }
@@ -78,6 +80,11 @@ pub enum AccessError {
 }
 
 impl Access {
+    /// What signs the JWTs of users, if they have these.
+    pub fn jwt(&self) -> Option<&Jwt> {
+        self.jwt.as_ref()
+    }
+
     /// The services by name, with their keys.
     pub fn services(&self) -> &BTreeMap<ServiceName, Keys<ServiceKey>> {
         &self.services

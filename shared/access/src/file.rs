@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer};
 
 use crate::{
     Access, AccessError, Keys, NameError, Publisher, RedisHash, ServiceKey, ServiceName, Tenant, TenantName,
-    UserName, Watcher,
+    UserName, Watcher, jwt::JwtEntry,
 };
 
 /// A file that is not a valid description.
@@ -47,6 +47,7 @@ impl FileError {
 #[serde(deny_unknown_fields)]
 struct File {
     version: u32,
+    jwt: Option<JwtEntry>,
     #[serde(default, rename = "service")]
     services: Vec<ServiceEntry>,
     #[serde(default, rename = "tenant")]
@@ -166,12 +167,14 @@ impl Access {
     ///
     /// Fails if the text is not valid TOML, has an unknown field, or contradicts itself.
     pub fn parse(text: &str) -> Result<Self, FileError> {
-        let File { version, services, tenants } =
+        let File { version, jwt, services, tenants } =
             toml::from_str(text).map_err(|error| FileError::at(text, &error))?;
         if version != VERSION {
             return Err(FileError::Version(version));
         }
-        let mut access = Self::default();
+        let twice = |account| FileError::Twice(format!("account {account}"));
+        let jwt = jwt.map(JwtEntry::into_jwt).transpose().map_err(twice)?;
+        let mut access = Self { jwt, ..Self::default() };
         for ServiceEntry { name, keys } in services {
             let text = format!("service {name}");
             unique(access.services.insert(name, keys).is_none(), text)?;
@@ -187,6 +190,9 @@ impl Access {
     /// The description as text that [`Access::parse`] reads.
     pub fn to_toml(&self) -> String {
         let mut text = format!("{HEAD}version = {VERSION}\n");
+        if let Some(jwt) = &self.jwt {
+            jwt.write(&mut text);
+        }
         for (name, keys) in &self.services {
             let public = keys.iter().map(|key| key.public.as_str());
             // Writing to a String cannot fail.

@@ -71,6 +71,11 @@ impl Instance {
         Self("1".to_owned())
     }
 
+    /// Stands for the name of each user of a role: nats-server puts the name that the JWT of the user has in its place.
+    pub(crate) fn each() -> Self {
+        Self("{{name()}}".to_owned())
+    }
+
     /// The name of one of several processes of a role on one machine: `worker-2`.
     pub fn of(role: Role, number: u32) -> Self {
         Self(format!("{role}-{number}"))

@@ -1,11 +1,11 @@
 //! Accounts and users in the configuration of nats-server.
 
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::{collections::BTreeMap, fmt::Write as _, path::Path};
 
 use bus::{Crossing, Rights};
 use credentials::PublicKey;
 
-use crate::{Access, Role, ServiceName, TenantName, rights_of};
+use crate::{Access, AccountName, ServiceName, Signer, SigningFault, TenantName, rights_of};
 
 /// The account that has JetStream, and all services.
 const FARM: &str = "FARM";
@@ -18,7 +18,8 @@ const SYSTEM: &str = "SYS";
 pub fn nats_config(access: &Access) -> String {
     let mut text = String::from(HEAD);
     let _ = writeln!(text, "system_account: {SYSTEM}\naccounts {{");
-    let (system, farm): (Vec<_>, Vec<_>) = access.services().iter().partition(|(name, _)| is_system(name));
+    let (system, farm): (Vec<_>, Vec<_>) =
+        access.services().iter().partition(|(name, _)| name.role().is_of_the_system());
     let services = |services: Vec<(&ServiceName, &crate::Keys<crate::ServiceKey>)>| {
         let user = |(name, keys): (&ServiceName, &crate::Keys<crate::ServiceKey>)| {
             let rights = rights_of(name);
@@ -47,12 +48,42 @@ pub fn nats_config(access: &Access) -> String {
 const TENANT_LIMITS: &str = "    limits { max_connections: 256, max_subscriptions: 10000 }\n";
 const HEAD: &str = "# Written by `forebay access apply`, which replaces it: do not change it here.\n";
 
-fn is_system(name: &ServiceName) -> bool {
-    name.role() == Role::Monitor
+/// The part of nats-server's configuration that makes it accept the JWTs of a description's operator. It keeps accounts in
+/// `accounts`, a folder of its own, and asks the others of its cluster for those that it lacks.
+///
+/// Only the accounts of the servers and of the farm are in it: those of tenants are given to running servers. An account of
+/// this configuration that is older than what the server has changes nothing.
+///
+/// # Errors
+///
+/// Fails if a key is missing.
+pub fn nats_config_with_jwts(
+    access: &Access,
+    signer: &Signer,
+    accounts: &Path,
+    now: i64,
+) -> Result<String, SigningFault> {
+    let jwt = access.jwt().ok_or(SigningFault::NoJwt)?;
+    let (operator, folder) = (jwt.operator.as_str(), accounts.display());
+    let system = signer.account(&AccountName::System)?;
+    let mut text = format!("{HEAD}operator: {operator}\nsystem_account: {system}\n");
+    let _ = writeln!(
+        text,
+        "resolver {{ type: full, dir: \"{folder}\", interval: \"{EXCHANGE}\" }}\nresolver_preload {{"
+    );
+    for name in [AccountName::System, AccountName::Farm] {
+        let token = access.account_token(&name, signer, now)?;
+        let _ = writeln!(text, "  # {name}\n  {}: {token}", signer.account(&name)?);
+    }
+    text.push_str("}\n");
+    Ok(text)
 }
 
+/// How often servers of a cluster compare their accounts, for those that were stopped; changes reach all that run at once.
+const EXCHANGE: &str = "10s";
+
 fn account_of(tenant: &TenantName) -> String {
-    format!("TENANT_{tenant}")
+    AccountName::Tenant(tenant.clone()).to_string()
 }
 
 fn account(text: &mut String, name: &str, more: &str, users: &str, links: &str) {

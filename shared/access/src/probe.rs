@@ -1,14 +1,14 @@
 //! Checks on running nats-servers that each tenant can do what the description says.
 
 use bus::{Crossing, Probe, ProbeError};
-use credentials::{Credentials, PemFiles, SeedFault, Server};
+use credentials::{Credentials, PemFiles, SeedFault, Server, UserKey};
 
 use crate::{Access, SeedFolder, Slot, UserOf, Who, tenants::User};
 
 /// A user of a tenant that cannot do what it should, or cannot be checked.
 #[derive(Debug, thiserror::Error)]
 pub enum Finding {
-    #[error("user {user}: no seed with its key in {folder}: it cannot be checked", folder = folder)]
+    #[error("user {user}: no file with its key in {folder}: it cannot be checked", folder = folder)]
     NoSeed { user: UserOf, folder: String },
     #[error("user {user}")]
     Seed {
@@ -40,7 +40,7 @@ pub enum Finding {
 pub async fn probe(access: &Access, seeds: &SeedFolder, urls: &[String], tls: &PemFiles) -> Vec<Finding> {
     let mut findings = Vec::new();
     for user in access.users() {
-        let credentials = match credentials(&user, seeds, tls) {
+        let credentials = match credentials(access, &user, seeds, tls) {
             Ok(credentials) => credentials,
             Err(finding) => {
                 findings.push(finding);
@@ -55,17 +55,23 @@ pub async fn probe(access: &Access, seeds: &SeedFolder, urls: &[String], tls: &P
     findings
 }
 
-/// The credentials of a seed whose public key the description has.
-fn credentials(user: &User<'_>, seeds: &SeedFolder, tls: &PemFiles) -> Result<Credentials, Finding> {
+/// The credentials of a key whose public part the description has.
+fn credentials(
+    access: &Access,
+    user: &User<'_>,
+    seeds: &SeedFolder,
+    tls: &PemFiles,
+) -> Result<Credentials, Finding> {
     let who = Who::User(user.name.clone());
     for slot in [Slot::Current, Slot::Next] {
-        let seed = seeds.read(&who, slot);
-        let seed = seed.map_err(|source| Finding::Seed { user: user.name.clone(), source })?;
-        if seed.is_some_and(|seed| user.keys.iter().any(|key| key == seed.public())) {
-            return Ok(Credentials { seed: Some(seeds.path(&who, slot)), tls: tls.clone() });
+        let path = access.key_file(seeds, &who, slot);
+        let key = UserKey::read(&path);
+        let key = key.map_err(|source| Finding::Seed { user: user.name.clone(), source })?;
+        if key.is_some_and(|found| user.keys.iter().any(|key| key == found.seed.public())) {
+            return Ok(Credentials { seed: Some(path), tls: tls.clone() });
         }
     }
-    let folder = seeds.path(&who, Slot::Current).display().to_string();
+    let folder = access.key_file(seeds, &who, Slot::Current).display().to_string();
     Err(Finding::NoSeed { user: user.name.clone(), folder })
 }
 

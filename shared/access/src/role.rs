@@ -73,6 +73,11 @@ impl Role {
         }
     }
 
+    /// Whether it is a user of the system account, and not of the farm's.
+    pub(crate) fn is_of_the_system(self) -> bool {
+        self == Self::Monitor
+    }
+
     /// Whether it uses the index in Redis.
     pub fn uses_redis(self) -> bool {
         match self {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use async_nats::{Auth, AuthError, ConnectOptions, Event, ServerAddr, connection::State, jetstream};
-use credentials::{Credentials, SeedFault, Server};
+use credentials::{BusUser, Credentials, SeedError, SeedFault, Server, UserKey};
 use invariant::Present as _;
 use model::Millis;
 use telemetry::metrics::{Counter, Gauge, count, set};
@@ -323,12 +323,28 @@ pub(crate) fn options(server: &Server) -> Result<ConnectOptions, BusError> {
         Some(user) => {
             let credentials = credentials.clone();
             let prove = move |nonce: Vec<u8>| {
-                let proof = proof(&credentials, &nonce).map_err(AuthError::new);
+                let proof = proof_of(&credentials, &nonce).map_err(AuthError::new);
                 std::future::ready(proof)
             };
             ConnectOptions::with_auth_callback(prove).custom_inbox_prefix(user.inbox())
         }
     };
+    with_tls(options, credentials)
+}
+
+/// Options of a connection as `user` with this key, which is in no file.
+pub(crate) fn options_with_key(
+    server: &Server,
+    user: &BusUser,
+    key: UserKey,
+) -> Result<ConnectOptions, BusError> {
+    let prove = move |nonce: Vec<u8>| {
+        std::future::ready(proof(&key, &nonce).map_err(|error| AuthError::new(SeedFault::from(error))))
+    };
+    with_tls(ConnectOptions::with_auth_callback(prove).custom_inbox_prefix(user.inbox()), &server.credentials)
+}
+
+fn with_tls(options: ConnectOptions, credentials: &Credentials) -> Result<ConnectOptions, BusError> {
     Ok(match credentials.tls.client_config()? {
         None => options,
         // With authorities named, a connection without TLS is a mistake.
@@ -342,12 +358,18 @@ fn user_in_url(server: &Server) -> Result<Option<(String, String)>, BusError> {
     Ok(addresses(&server.url)?.iter().find_map(both))
 }
 
-/// The answer to the number that a server chose for this connection.
-fn proof(credentials: &Credentials, nonce: &[u8]) -> Result<Auth, SeedFault> {
+/// The answer to the number that a server chose for this connection, with the key as its file has it now.
+fn proof_of(credentials: &Credentials, nonce: &[u8]) -> Result<Auth, SeedFault> {
+    credentials.key()?.map_or_else(|| Ok(Auth::new()), |key| Ok(proof(&key, nonce)?))
+}
+
+fn proof(key: &UserKey, nonce: &[u8]) -> Result<Auth, SeedError> {
     let mut auth = Auth::new();
-    if let Some(seed) = credentials.key()? {
-        auth.signature = Some(seed.sign(nonce)?);
-        auth.nkey = Some(seed.public().to_string());
+    auth.signature = Some(key.seed.sign(nonce)?);
+    match &key.token {
+        // It names the public key.
+        Some(token) => auth.jwt = Some(token.reveal().to_owned()),
+        None => auth.nkey = Some(key.seed.public().to_string()),
     }
     Ok(auth)
 }

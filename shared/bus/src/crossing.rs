@@ -43,6 +43,17 @@ impl Crossing {
         matches!(self, Self::Api(ApiCall::Events, _))
     }
 
+    /// The same for all groups: what the farm exports, where each account proves by a token which part of it may be imported.
+    pub fn of_all_groups(&self) -> String {
+        match self {
+            Self::Request(request) => RequestSubject::filter(request.priority),
+            Self::Api(call, _) => format!("forebay.api.{}.*", call.as_str()),
+            Self::LastEvent(_) => format!("$JS.API.DIRECT.GET.{}.forebay.build.event.*.>", stream::EVENTS),
+            Self::Live(_) => "forebay.build.live.*.>".to_owned(),
+            Self::Rejected(_) => "forebay.build.rejected.*".to_owned(),
+        }
+    }
+
     /// Adds to `rights` what a user of the tenant needs for it.
     pub fn allow(&self, rights: &mut Rights) {
         if self.is_to_the_tenant() {

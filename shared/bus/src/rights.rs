@@ -7,7 +7,7 @@ use model::Priority;
 use crate::{
     ActionSubject, AuditSubject, BazelSubject, DECISIONS_SUBJECT, Entry as _, EntryChange as _,
     EnvironmentChanged, EventSubject, ExecutorLeaseSubject, LeaseSubject, ListedEntry as _, LogSubject,
-    QuotaChange, RequestSubject, Subject, permissions::USER_INFO, stream,
+    QuotaChange, RequestSubject, Subject, permissions::USER_INFO, resolver::RESOLVER_SUBJECTS, stream,
 };
 
 /// The subjects that a user may publish and subscribe to; all others are denied.
@@ -360,6 +360,13 @@ impl Rights {
     pub fn monitor(&mut self) -> &mut Self {
         self.publish.insert("$SYS.REQ.SERVER.PING.*".to_owned());
         self
+    }
+
+    /// What it takes to list accounts of nats-servers, and to change those that the operator has signed.
+    pub fn of_resolver(inbox: &str) -> Self {
+        let mut rights = Self::with_inbox(inbox);
+        rights.publish.extend(RESOLVER_SUBJECTS.map(str::to_owned));
+        rights
     }
 
     /// Allows to publish to `subject`.

@@ -7,10 +7,14 @@ mod key;
 mod seed;
 mod server;
 mod tls;
+mod token;
 mod user;
+mod user_key;
 
 pub use key::{KeyError, PublicKey};
-pub use seed::{Seed, SeedError, SeedFault};
+pub use seed::{Seed, SeedError, SeedFault, private_text};
 pub use server::{Credentials, Server};
 pub use tls::{PemFiles, TlsFault};
+pub use token::{Expiry, claims};
 pub use user::{BusUser, UserFault};
+pub use user_key::{UserKey, UserToken};

@@ -35,6 +35,8 @@ pub enum SeedError {
     Invalid,
     #[error("the number of the server could not be signed")]
     Sign(#[source] nkeys::error::Error),
+    #[error("what it has in place of a JWT is none")]
+    Token,
 }
 
 /// A file with a seed that cannot be used.
@@ -98,21 +100,9 @@ impl Seed {
     ///
     /// Fails if the file cannot be read, has something else in it, or can be read by others.
     pub fn read(path: &Path) -> Result<Option<Self>, SeedFault> {
-        let path = || path.to_owned();
-        let failed = |source| SeedFault::File { what: "read", path: path(), source };
-        let mode = match fs::metadata(path()) {
-            Ok(found) if !found.is_file() => {
-                return Err(failed(io::Error::other("it is not a regular file")));
-            }
-            Ok(found) => found.permissions().mode(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => return Err(failed(source)),
-        };
-        if mode & 0o077 != 0 {
-            return Err(SeedFault::Readable { path: path() });
-        }
-        let text = fs::read_to_string(path()).map_err(failed)?;
-        Self::parse(&text).map(Some).map_err(|source| SeedFault::Unusable { path: path(), source })
+        let Some(text) = private_text(path)? else { return Ok(None) };
+        let unusable = |source| SeedFault::Unusable { path: path.to_owned(), source };
+        Self::parse(&text).map(Some).map_err(unusable)
     }
 
     fn of(pair: &KeyPair) -> Result<Self, SeedError> {
@@ -143,6 +133,28 @@ impl Seed {
     pub fn redis_password(&self) -> String {
         hex(&Sha256::new().chain_update(REDIS).chain_update(&self.text).finalize())
     }
+}
+
+/// The content of a file that only its owner can read. None if it does not exist.
+///
+/// # Errors
+///
+/// Fails if the file cannot be read, or can be read by others.
+pub fn private_text(path: &Path) -> Result<Option<String>, SeedFault> {
+    let path = || path.to_owned();
+    let failed = |source| SeedFault::File { what: "read", path: path(), source };
+    let mode = match fs::metadata(path()) {
+        Ok(found) if !found.is_file() => {
+            return Err(failed(io::Error::other("it is not a regular file")));
+        }
+        Ok(found) => found.permissions().mode(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(failed(source)),
+    };
+    if mode & 0o077 != 0 {
+        return Err(SeedFault::Readable { path: path() });
+    }
+    fs::read_to_string(path()).map(Some).map_err(failed)
 }
 
 #[cfg(test)]

@@ -4,12 +4,13 @@ use std::path::PathBuf;
 
 use model::Endpoints;
 
-use crate::{BusUser, PemFiles, Seed, SeedFault, UserFault};
+use crate::{BusUser, PemFiles, SeedFault, UserFault, UserKey};
 
 /// How a process proves who it is to nats-server and Redis, and how it knows them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Credentials {
-    /// File with the seed of its key, named after its user: `ROLE.NAME.seed`. None: without a key.
+    /// File with the seed of its key, named after its user: `ROLE.NAME.seed`, or `ROLE.NAME.creds`, which has a JWT too. None:
+    /// without a key.
     pub seed: Option<PathBuf>,
     /// Files of TLS, in PEM.
     pub tls: PemFiles,
@@ -85,19 +86,19 @@ impl Credentials {
         self.seed.as_deref().map(BusUser::of_seed_file).transpose()
     }
 
-    /// The seed as it is in its file now; none without a file.
+    /// The key as it is in its file now; none without a file.
     ///
     /// # Errors
     ///
     /// Fails if the file does not exist or cannot be used.
-    pub fn key(&self) -> Result<Option<Seed>, SeedFault> {
+    pub fn key(&self) -> Result<Option<UserKey>, SeedFault> {
         let Some(path) = &self.seed else { return Ok(None) };
         let missing = || SeedFault::File {
             what: "find",
             path: path.clone(),
             source: std::io::ErrorKind::NotFound.into(),
         };
-        Seed::read(path)?.map(Some).ok_or_else(missing)
+        UserKey::read(path)?.map(Some).ok_or_else(missing)
     }
 }
 

@@ -15,7 +15,7 @@ pub struct BusUser {
 /// The file of a seed whose name is not that of a user.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{} does not have the name that `forebay access` gave it: expected ROLE.NAME.seed, for example gateway.1.seed, because \
+    "{} does not have the name that `forebay access` gave it: expected ROLE.NAME.seed or ROLE.NAME.creds, for example gateway.1.seed, because \
      the user is known by it", path.display()
 )]
 pub struct UserFault {
@@ -32,13 +32,13 @@ impl BusUser {
     ///
     /// # Errors
     ///
-    /// Fails if the file is not named `ROLE.NAME.seed` or `ROLE.NAME.next.seed`.
+    /// Fails if the file is not named `ROLE.NAME.seed`, or `.creds`, or `.next.` before these.
     pub fn of_seed_file(path: &Path) -> Result<Self, UserFault> {
         let is_token = |text: &str| {
             !text.is_empty() && text.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-' || c == b'_')
         };
-        let name =
-            path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_suffix(".seed"));
+        let name = path.file_name().and_then(|name| name.to_str());
+        let name = name.and_then(|name| name.strip_suffix(".seed").or_else(|| name.strip_suffix(".creds")));
         let name = name.map(|name| name.strip_suffix(".next").unwrap_or(name));
         match name.and_then(|name| name.split_once('.')) {
             Some((first, second)) if is_token(first) && is_token(second) => Ok(Self::new(first, second)),
@@ -78,6 +78,9 @@ mod tests {
             ("/x/gateway.1.seed", Some("gateway.1")),
             ("worker.build-1.next.seed", Some("worker.build-1")),
             ("payments.ci.seed", Some("payments.ci")),
+            ("/x/payments.ci.creds", Some("payments.ci")),
+            ("worker.build-1.next.creds", Some("worker.build-1")),
+            ("gateway.1.creds.bak", None),
             ("gateway.seed", None),
             ("gateway.1", None),
             ("a.b.c.seed", None),

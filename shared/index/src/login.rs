@@ -47,7 +47,7 @@ impl Login {
         let failed =
             |reason: String| RedisError::from((ErrorKind::AuthenticationFailed, "no password", reason));
         match self.credentials.key() {
-            Ok(Some(seed)) => Ok(BasicAuth::new(self.user.clone(), seed.redis_password())),
+            Ok(Some(key)) => Ok(BasicAuth::new(self.user.clone(), key.seed.redis_password())),
             Ok(None) => Err(failed("there is no seed".to_owned())),
             Err(fault) => Err(failed(telemetry::error_chain(&fault))),
         }

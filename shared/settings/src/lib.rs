@@ -52,8 +52,8 @@ pub struct Settings {
     pub redis_url: String,
     /// Path of the data folder.
     pub data: PathBuf,
-    /// File with the key of this process for nats-server and Redis, as `forebay access` made and named it: `ROLE.NAME.seed`.
-    /// `{service}` in it is the name of the service; `operator` for commands. A changed key applies to the next connection.
+    /// File with the key of this process for nats-server and Redis, as `forebay access` made and named it: `ROLE.NAME.seed`, or
+    /// `ROLE.NAME.creds` where users have JWTs. `{service}` in it is the name of the service; `operator` for commands. A changed key applies to the next connection.
     /// Absent: without a key.
     pub seed_file: Option<PathBuf>,
     /// File with the authorities of the certificates of nats-server and Redis, in PEM. Absent: those of the machine.

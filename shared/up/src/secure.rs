@@ -93,6 +93,11 @@ impl Secure {
             |source: Box<dyn std::error::Error + Send + Sync>| UpError::Secure { path: path.clone(), source };
         if let Some(text) = files::read(&path)? {
             self.access = Access::parse(&text).map_err(|error| unusable(Box::new(error)))?;
+            if self.access.jwt().is_some() {
+                let reason =
+                    "its users have JWTs, which `forebay up --secure` does not use: remove the table `jwt`";
+                return Err(unusable(reason.into()));
+            }
         }
         for name in counts.users() {
             if self.access.services().contains_key(&name) {

@@ -1,79 +1,23 @@
 //! `forebay access apply`: writes what nats-server and Redis read, has nats-server read it, and checks each tenant.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::process::ExitCode;
 
 use access::{Access, Role, SeedFolder, Slot, Who, nats_config, probe, redis_acl, reload};
-use clap::Args;
 use credentials::{Credentials, PemFiles, Server};
 use index::Index;
 use serde_json::json;
 use settings::Settings;
 
-use super::{Place, Seeds, store::File};
+use super::{
+    Place, signed,
+    store::File,
+    target::{ApplyArgs, Target},
+};
 use crate::{
     failure::{FAILED, Failure, UNREACHABLE, say},
-    globals::{Globals, read_endpoints},
+    globals::Globals,
     replaced_file, stdout,
 };
-
-/// Options of `forebay access apply`.
-#[derive(Debug, Args)]
-pub(crate) struct ApplyArgs {
-    #[command(flatten)]
-    seeds: Seeds,
-    /// File with accounts and users, which the configuration of nats-server includes [default: that of the farm]
-    #[arg(long, value_name = "FILE")]
-    nats_config: Option<PathBuf>,
-    /// File with users of Redis, its `aclfile` [default: that of the farm]
-    #[arg(long, value_name = "FILE")]
-    redis_acl: Option<PathBuf>,
-    /// Process id of a nats-server to reload; may be repeated. Without this option, print the commands instead [default:
-    /// that of the farm]
-    #[arg(long = "reload", value_name = "PID")]
-    pids: Vec<u32>,
-    /// URL of a nats-server to check; may be repeated, once for each server of a cluster [default: as --nats]
-    #[arg(long = "server", value_name = "URL")]
-    servers: Vec<String>,
-}
-
-/// What to write, and which servers read it.
-struct Target {
-    seeds: SeedFolder,
-    nats_config: PathBuf,
-    redis_acl: PathBuf,
-    /// Processes of nats-server; none: print the commands.
-    pids: Vec<u32>,
-    urls: Vec<String>,
-    /// Redis, if it runs beside and can be asked.
-    redis: Option<Server>,
-}
-
-impl Target {
-    fn of(args: &ApplyArgs, place: &Place, globals: &Globals, settings: &Settings) -> Result<Self, Failure> {
-        let farm = if place.farm.is_some() { read_endpoints(&settings.data)? } else { None };
-        let mut pids = args.pids.clone();
-        if pids.is_empty() {
-            pids.extend(farm.as_ref().and_then(|farm| farm.processes.get("nats-server")));
-        }
-        let urls = match (args.servers.as_slice(), &farm) {
-            ([], Some(farm)) => vec![farm.nats.clone()],
-            ([], None) => globals.nats_url(settings)?.split(',').map(|url| url.trim().to_owned()).collect(),
-            (given, _) => given.to_vec(),
-        };
-        Ok(Self {
-            seeds: SeedFolder::new(&place.path(args.seeds.seeds.clone(), "--seeds", "secure/seeds")?),
-            nats_config: place.path(args.nats_config.clone(), "--nats-config", "nats/users.conf")?,
-            redis_acl: place.path(args.redis_acl.clone(), "--redis-acl", "redis/users.acl")?,
-            pids,
-            urls,
-            redis: farm.map(|farm| Server::redis_of(&farm)),
-        })
-    }
-
-    fn written(&self) -> [String; 2] {
-        [&self.nats_config, &self.redis_acl].map(|path| path.display().to_string())
-    }
-}
 
 /// Applies the description to the servers.
 pub(super) async fn run(
@@ -86,6 +30,20 @@ pub(super) async fn run(
     let access = file.read()?;
     let target = Target::of(args, place, globals, settings)?;
     let tls = globals.nats_server(settings).unwrap_or_else(|_| settings.nats("operator")).credentials.tls;
+    if access.jwt().is_some() {
+        if !args.pids.is_empty() {
+            let reason =
+                "--reload is for descriptions without JWTs: --push gives running servers what has changed";
+            return Err(Failure::usage(reason));
+        }
+        let apply =
+            signed::Apply { target: &target, tls, push: args.push, accounts: args.resolver_dir.as_deref() };
+        return apply.run(file, globals).await;
+    }
+    if args.push || args.resolver_dir.is_some() {
+        let reason = "--push and --resolver-dir are for descriptions whose users have JWTs: `forebay access init --jwt`";
+        return Err(Failure::usage(reason));
+    }
     // Before anything is written.
     let monitor =
         if target.pids.is_empty() { None } else { Some(monitor(&access, &target.seeds, tls.clone())?) };

@@ -1,13 +1,17 @@
 //! Changes of the description and of the files of seeds.
 
-use std::path::{Path, PathBuf};
+use std::{
+    num::NonZeroU32,
+    path::{Path, PathBuf},
+};
 
-use access::{Access, Change, ChangeError, Instance, Role, Rotation, SeedFolder, ServiceName, Who};
+use access::{Access, Change, ChangeError, Days, Instance, Role, Rotation, SeedFolder, ServiceName, Who};
 use credentials::SeedFault;
 use serde_json::json;
+use time::OffsetDateTime;
 
 use super::{
-    Grant, Place,
+    Grant, InitArgs, Place,
     store::{File, Locked},
 };
 use crate::{
@@ -15,46 +19,82 @@ use crate::{
     stdout,
 };
 
-/// Adds a user for each role that has none.
-pub(super) fn init(file: &File, seeds: &Path, as_json: bool) -> Result<(), Failure> {
+/// Adds a user for each role that has none, and with `--jwt` an operator.
+pub(super) fn init(file: &File, args: InitArgs, place: &Place, as_json: bool) -> Result<(), Failure> {
+    let InitArgs { seeds, jwt, user_days, service_days } = args;
+    let seeds = SeedFolder::new(&place.seeds(seeds)?);
+    if jwt && place.farm.is_some() {
+        let reason = "users of `forebay up --secure` have no JWTs: name another description with --file";
+        return Err(Failure::usage(reason));
+    }
     let locked = file.lock()?;
     let mut access = locked.read()?.unwrap_or_default();
     let mut made = Vec::new();
+    if access.jwt().is_some() && (user_days.is_some() || service_days.is_some()) {
+        let reason =
+            "this description has an operator already: change `user_days` and `service_days` in its file";
+        return Err(Failure::usage(reason));
+    }
     for role in Role::ALL {
         if access.services().keys().any(|service| service.role() == role) {
             continue;
         }
         let change = Change::Service(ServiceName::new(role, Instance::first()));
-        let (changed, paths) = make(&access, &change, &SeedFolder::new(seeds))?;
+        let (changed, paths) = make(&access, &change, &seeds)?;
         // One by one: each seed on the disk belongs to the description, also after a kill.
         locked.write(&changed)?;
         access = changed;
         made.extend(paths);
     }
+    if jwt || access.jwt().is_some() {
+        let days = Days {
+            users: NonZeroU32::new(user_days.unwrap_or(USER_DAYS)),
+            services: NonZeroU32::new(service_days.unwrap_or(0)),
+        };
+        let signed = seeds.with_operator(&access, days, now());
+        let (signed, paths) = signed.map_err(|error| Failure::of(FAILED, &error))?;
+        if signed != access {
+            locked.write(&signed)?;
+            made.extend(paths);
+            return report(true, &made, as_json);
+        }
+    }
     report(!made.is_empty(), &made, as_json)
+}
+
+/// Validity in days of JWTs of users of tenants, if no other is chosen.
+const USER_DAYS: u32 = 365;
+
+/// Seconds since 1970.
+pub(super) fn now() -> i64 {
+    OffsetDateTime::now_utc().unix_timestamp()
 }
 
 /// Adds a tenant, a user or a service, or changes what it may do.
 pub(super) fn grant(file: &File, grant: Grant, place: &Place, as_json: bool) -> Result<(), Failure> {
     let (change, seeds) = match grant {
-        Grant::Tenant { name, groups, priorities, watches } => {
+        Grant::Tenant { name, groups, priorities, watches, seeds } => {
             let (groups, watches) = (groups.into_iter().collect(), watches.into_iter().collect());
             let priorities = priorities.into_iter().collect();
-            (Change::Tenant { name, groups, priorities, watches }, None)
+            (Change::Tenant { name, groups, priorities, watches }, seeds)
         }
         Grant::Publisher { name, groups, priorities, seeds } => {
             let (groups, priorities) = (groups.into_iter().collect(), priorities.into_iter().collect());
-            (Change::Publisher { user: name, groups, priorities }, Some(seeds))
+            (Change::Publisher { user: name, groups, priorities }, seeds)
         }
         Grant::Watcher { name, groups, seeds } => {
-            (Change::Watcher { user: name, groups: groups.into_iter().collect() }, Some(seeds))
+            (Change::Watcher { user: name, groups: groups.into_iter().collect() }, seeds)
         }
-        Grant::Service { name, seeds } => (Change::Service(name), Some(seeds)),
+        Grant::Service { name, seeds } => (Change::Service(name), seeds),
     };
-    // A tenant has no key of its own.
-    let seeds = SeedFolder::new(&seeds.map(|seeds| place.seeds(seeds)).transpose()?.unwrap_or_default());
     let locked = file.lock()?;
-    apply(&locked, &change, &seeds, as_json)
+    let seeds = match (place.seeds(seeds), &change) {
+        (Ok(seeds), _) => seeds,
+        // Without JWTs a tenant has no key of its own.
+        (Err(_), Change::Tenant { .. }) if existing(&locked)?.jwt().is_none() => PathBuf::new(),
+        (Err(missing), _) => return Err(missing),
+    };
+    apply(&locked, &change, &SeedFolder::new(&seeds), as_json)
 }
 
 /// Removes a tenant, a user or a service, and its seeds.
@@ -108,9 +148,10 @@ fn apply(locked: &Locked, change: &Change, seeds: &SeedFolder, as_json: bool) ->
     report(is_new, &made, as_json)
 }
 
-fn make(access: &Access, change: &Change, seeds: &SeedFolder) -> Result<(Access, Option<PathBuf>), Failure> {
+fn make(access: &Access, change: &Change, seeds: &SeedFolder) -> Result<(Access, Vec<PathBuf>), Failure> {
     seeds.change(access, change).map_err(|error| match &error {
         ChangeError::Seed(fault) => seed_failure(fault),
+        ChangeError::Signing(_) => Failure::of(FAILED, &error),
         ChangeError::Unknown(_)
         | ChangeError::NoTenant(_)
         | ChangeError::NoGroups

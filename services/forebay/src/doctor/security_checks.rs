@@ -7,14 +7,14 @@ use std::{
 };
 
 use bus::Bus;
-use credentials::{Credentials, Server};
+use credentials::{Credentials, Server, UserKey};
 use index::Index;
 use model::is_loopback_host;
 use settings::Settings;
 use time::{Duration, OffsetDateTime};
 use x509_parser::pem::Pem;
 
-use super::Finding;
+use super::{Finding, Status};
 
 const SECURE: &str =
     "give keys to those who may use it: `forebay up --secure`, or `forebay access` (docs/security.md)";
@@ -33,6 +33,7 @@ pub(super) async fn run(
     let mut findings: Vec<Finding> = bus.map(|bus| open_bus(bus, nats)).into_iter().collect();
     findings.extend(open_index(redis).await);
     findings.extend(certificates(&nats.credentials, settings));
+    findings.extend(tokens(&nats.credentials, OffsetDateTime::now_utc().unix_timestamp()));
     findings.extend(secrets(&nats.credentials, settings).iter().filter_map(|path| readable(path)));
     findings
 }
@@ -127,6 +128,44 @@ fn certificate(path: &PathBuf) -> Vec<Finding> {
     findings
 }
 
+const REISSUE: &str = "make a new one with `forebay access apply`, and give the file to its user: it applies to the next connection";
+
+/// The end of the JWT that this process uses, and of those beside it: on the machine of an operator, of all users.
+fn tokens(credentials: &Credentials, now: i64) -> Vec<Finding> {
+    let is_token = |path: &PathBuf| path.extension().is_some_and(|end| end == "creds");
+    let Some(own) = credentials.seed.as_ref().filter(|path| is_token(path)) else { return Vec::new() };
+    let beside = own.parent().and_then(|folder| fs::read_dir(folder).ok()).into_iter().flatten().flatten();
+    let mut others: Vec<PathBuf> =
+        beside.map(|entry| entry.path()).filter(|path| is_token(path) && path != own).collect();
+    others.sort();
+    let of_others = others.iter().map(|path| token(path, now)).filter(|found| found.status != Status::Ok);
+    std::iter::once(token(own, now)).chain(of_others).collect()
+}
+
+fn token(path: &Path, now: i64) -> Finding {
+    let name = path.display();
+    let key = match UserKey::read(path) {
+        Ok(Some(key)) => key,
+        Ok(None) => return Finding::fail("expiry", format!("{name} does not exist"), "check the path"),
+        Err(error) => return Finding::fail("expiry", telemetry::error_chain(&error), REISSUE),
+    };
+    let expires = key.token.and_then(|token| token.expiry().ok()).map(|expiry| expiry.expires);
+    let days = |end: i64| (end - now).div_euclid(SECONDS_PER_DAY);
+    match expires {
+        None => Finding::fail("expiry", format!("{name} has no JWT"), REISSUE),
+        Some(None) => Finding::ok("expiry", format!("{name} does not expire")),
+        Some(Some(end)) if end <= now => {
+            Finding::fail("expiry", format!("{name} has expired {} days ago", -days(end)), REISSUE)
+        }
+        Some(Some(end)) if end - now < SOON.whole_seconds() => {
+            Finding::warn("expiry", format!("{name} expires in {} days", days(end)), REISSUE)
+        }
+        Some(Some(end)) => Finding::ok("expiry", format!("{name} is valid for {} days", days(end))),
+    }
+}
+
+const SECONDS_PER_DAY: i64 = 86_400;
+
 /// Files with secrets that this process uses.
 fn secrets(credentials: &Credentials, settings: &Settings) -> Vec<PathBuf> {
     let key = credentials.tls.certificate.as_ref().map(|(_, key)| key);
@@ -156,7 +195,47 @@ fn readable(path: &Path) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::Status;
+
+    /// Writes the file of a user whose JWT expires then.
+    fn write_token(path: &Path, expires: Option<i64>) {
+        let claims = serde_json::json!({ "iat": 1, "exp": expires }).to_string();
+        let text = data_encoding::BASE64URL_NOPAD.encode(claims.as_bytes());
+        let token = Some(credentials::UserToken::new(format!("e30.{text}.AA")));
+        let key = UserKey { seed: credentials::Seed::generate().unwrap(), token };
+        fs::write(path, key.reveal()).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+    }
+
+    #[test]
+    fn a_jwt_that_expires_soon_is_reported_also_of_others_in_the_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("gateway.1.creds");
+        let now = 1_000_000_000;
+        let check = || {
+            let own = Credentials { seed: Some(path.clone()), ..Credentials::default() };
+            tokens(&own, now).into_iter().map(|found| found.status).collect::<Vec<_>>()
+        };
+        let day = |days: i64| Some(now + days * SECONDS_PER_DAY);
+        for (expires, wanted) in [
+            (None, Status::Ok),
+            (day(31), Status::Ok),
+            (day(29), Status::Warn),
+            (day(0), Status::Fail),
+            (day(-3), Status::Fail),
+        ] {
+            write_token(&path, expires);
+            assert_eq!(check(), [wanted], "{expires:?}");
+        }
+        write_token(&path, None);
+        write_token(&folder.path().join("payments.ci.creds"), day(3));
+        write_token(&folder.path().join("payments.nightly.creds"), day(300));
+        assert_eq!(check(), [Status::Ok, Status::Warn]);
+        fs::write(&path, "none").unwrap();
+        assert_eq!(check(), [Status::Fail, Status::Warn]);
+        // A seed alone does not expire.
+        let seed = Credentials { seed: Some(folder.path().join("gateway.1.seed")), ..Credentials::default() };
+        assert_eq!(tokens(&seed, now), []);
+    }
 
     #[test]
     fn a_certificate_that_ends_soon_is_reported() {

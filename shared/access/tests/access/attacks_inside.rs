@@ -1,12 +1,18 @@
 //! Attacks of one service of the farm on others, and on what is stored.
 
-use crate::support::{Acks, World, json, next, nothing};
+use crate::support::{Acks, Mode, World, in_both_modes, json, next, nothing};
+
+in_both_modes!(
+    n6_workers_cannot_receive_requests,
+    n8_services_cannot_hear_what_is_for_others,
+    n14_an_executor_cannot_act_as_another,
+    n15_no_service_can_delete_what_is_stored,
+    a_service_cannot_answer_more_often_than_asked,
+);
 
 const NEXT: &str = "$JS.API.CONSUMER.MSG.NEXT.FOREBAY_REQUESTS.enqueuer-batch";
 
-#[tokio::test(flavor = "multi_thread")]
-async fn n6_workers_cannot_receive_requests() {
-    let world = World::start().await;
+async fn n6_workers_cannot_receive_requests(world: World) {
     for name in ["worker/w-1", "executor/e-1", "gateway/1", "reaper/1", "scheduler/1"] {
         world.connect(name).await.is_denied_publish(NEXT).await;
     }
@@ -17,8 +23,8 @@ async fn n6_workers_cannot_receive_requests() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn n7_a_forged_acknowledgement_changes_nothing() {
-    for acks in [Acks::First, Acks::Second] {
-        let world = World::start_with(acks).await;
+    for (acks, mode) in [(Acks::First, Mode::Keys), (Acks::Second, Mode::Keys), (Acks::Second, Mode::Jwt)] {
+        let world = World::start_with(acks, mode).await;
         let ci = world.connect("a/ci").await;
         ci.stored("forebay.build.request.a1.batch", "{}").await;
         let enqueuer = world.connect("enqueuer/1").await;
@@ -49,9 +55,7 @@ async fn n7_a_forged_acknowledgement_changes_nothing() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn n8_services_cannot_hear_what_is_for_others() {
-    let world = World::start().await;
+async fn n8_services_cannot_hear_what_is_for_others(world: World) {
     let mut worker = world.connect("worker/w-1").await;
     for subject in [
         ">",
@@ -69,9 +73,7 @@ async fn n8_services_cannot_hear_what_is_for_others() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn n14_an_executor_cannot_act_as_another() {
-    let world = World::start().await;
+async fn n14_an_executor_cannot_act_as_another(world: World) {
     let mut executor = world.connect("executor/e-1").await;
     executor.stored("$KV.FOREBAY_EXECUTORS.e-1.0f", "{}").await;
     for subject in [
@@ -96,9 +98,7 @@ async fn n14_an_executor_cannot_act_as_another() {
     executor.stored("forebay.action.event.a1.x", "{}").await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn n15_no_service_can_delete_what_is_stored() {
-    let world = World::start().await;
+async fn n15_no_service_can_delete_what_is_stored(world: World) {
     let ci = world.connect("a/ci").await;
     ci.stored("forebay.build.request.a1.batch", "{}").await;
     for name in ["operator/1", "topology/1", "enqueuer/1", "reaper/1", "gateway/1", "worker/w-1"] {
@@ -124,21 +124,20 @@ async fn a_user_without_permissions_may_do_nothing() {
     let world = World::start().await;
     // The default of an account denies; this is what a block that was forgotten would mean.
     let text = std::fs::read_to_string(world.folder.path().join("users.conf")).unwrap();
-    let (seed, _) = world.credentials("web/1", access::Slot::Current);
+    let (key, _) = world.credentials("web/1", access::Slot::Current);
+    let seed = &key.seed;
     let start = text.find(&format!("{{ nkey: {}", seed.public())).unwrap();
     let end = start + text[start..].find("} }\n").unwrap() + 3;
     let bare = format!("{}{{ nkey: {} }}{}", &text[..start], seed.public(), &text[end..]);
     std::fs::write(world.folder.path().join("users.conf"), bare).unwrap();
     let mut world = world;
     world.restart().await;
-    let mut user = world.try_connect(&seed, "_INBOX_web.1").await.unwrap();
+    let mut user = world.try_connect(&key, "_INBOX_web.1").await.unwrap();
     user.is_denied_publish("forebay.api.list").await;
     user.is_denied_subscribe("_INBOX_web.1.>").await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_service_cannot_answer_more_often_than_asked() {
-    let world = World::start().await;
+async fn a_service_cannot_answer_more_often_than_asked(world: World) {
     let worker = world.connect("worker/w-1").await;
     let mut offers = worker.subscribe("forebay.worker.offer.w-1.0f").await;
     let dispatcher = world.connect("dispatcher/1").await;

@@ -4,14 +4,28 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use credentials::Seed;
+use credentials::{Seed, UserKey};
 
-use crate::support::{World, json, next, nothing};
+use crate::support::{World, in_both_modes, json, next, nothing};
+
+in_both_modes!(
+    n1_strangers_cannot_connect,
+    n2_tenants_publish_only_to_their_groups_and_priorities,
+    n2_a_priority_that_a_tenant_lacks_is_not_in_its_account,
+    n3_answers_to_tenants_arrive_in_their_own_account,
+    n4_tenants_cannot_list_or_read_streams,
+    n5_tenants_cannot_have_messages_delivered_to_others,
+    n6_tenants_cannot_receive_requests,
+    n12_a_tenant_cannot_use_up_connections_or_subscriptions,
+    n8_tenants_hear_only_their_groups,
+    n9_headers_of_requests_change_nothing_in_the_queue,
+    n10_a_message_id_of_another_tenant_loses_no_build,
+);
 
 const ID: &str = "0198c5d3-0000-7000-8000-000000000001";
 
 /// The answer of the server to a connection that signs `nonce`, or its own nonce.
-fn raw_connect(world: &World, seed: &Seed, nonce: Option<&str>) -> (String, String) {
+fn raw_connect(world: &World, key: &UserKey, nonce: Option<&str>) -> (String, String) {
     let mut stream = std::net::TcpStream::connect(("127.0.0.1", world.port.number())).unwrap();
     stream.set_read_timeout(Some(farm::SOON)).unwrap();
     let mut reader = BufReader::new(stream.try_clone().unwrap());
@@ -19,8 +33,11 @@ fn raw_connect(world: &World, seed: &Seed, nonce: Option<&str>) -> (String, Stri
     reader.read_line(&mut line).unwrap();
     let info: serde_json::Value = serde_json::from_str(line.trim_start_matches("INFO ")).unwrap();
     let own = info["nonce"].as_str().unwrap().to_owned();
-    let signature = URL_SAFE_NO_PAD.encode(seed.sign(nonce.unwrap_or(&own).as_bytes()).unwrap());
-    let connect = serde_json::json!({"verbose": false, "nkey": seed.public().as_str(), "sig": signature});
+    let signature = URL_SAFE_NO_PAD.encode(key.seed.sign(nonce.unwrap_or(&own).as_bytes()).unwrap());
+    let connect = match &key.token {
+        None => serde_json::json!({"verbose": false, "nkey": key.seed.public().as_str(), "sig": signature}),
+        Some(token) => serde_json::json!({"verbose": false, "jwt": token.reveal(), "sig": signature}),
+    };
     write!(stream, "CONNECT {connect}\r\nPING\r\n").unwrap();
     let mut answer = String::new();
     reader.read_line(&mut answer).unwrap();
@@ -32,24 +49,20 @@ fn raw_connect(world: &World, seed: &Seed, nonce: Option<&str>) -> (String, Stri
     (own, answer)
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn n1_strangers_cannot_connect() {
-    let world = World::start().await;
+async fn n1_strangers_cannot_connect(world: World) {
     assert!(async_nats::connect(world.url()).await.is_err(), "without credentials");
     let password = async_nats::ConnectOptions::with_user_and_password("a".into(), "a".into());
     assert!(password.connect(world.url()).await.is_err(), "with a password");
-    let stranger = Seed::generate().unwrap();
+    let stranger = Seed::generate().unwrap().into();
     assert!(world.try_connect(&stranger, "_INBOX").await.is_err(), "with an unknown key");
-    let (seed, _) = world.credentials("a/ci", access::Slot::Current);
-    let (nonce, answer) = raw_connect(&world, &seed, None);
+    let (key, _) = world.credentials("a/ci", access::Slot::Current);
+    let (nonce, answer) = raw_connect(&world, &key, None);
     assert_eq!(answer, "PONG\r\n");
-    let (_, answer) = raw_connect(&world, &seed, Some(&nonce));
+    let (_, answer) = raw_connect(&world, &key, Some(&nonce));
     assert!(answer.contains("Authorization Violation"), "an old signature: {answer}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn n2_tenants_publish_only_to_their_groups_and_priorities() {
-    let world = World::start().await;
+async fn n2_tenants_publish_only_to_their_groups_and_priorities(world: World) {
     let mut nightly = world.connect("a/nightly").await;
     nightly.stored("forebay.build.request.a1.batch", "{}").await;
     for subject in [
@@ -85,9 +98,7 @@ async fn n2_tenants_publish_only_to_their_groups_and_priorities() {
     assert_eq!(enqueuer.messages("FOREBAY_EVENTS").await, 0);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn n2_a_priority_that_a_tenant_lacks_is_not_in_its_account() {
-    let world = World::start().await;
+async fn n2_a_priority_that_a_tenant_lacks_is_not_in_its_account(world: World) {
     let mut ci = world.connect("b/ci").await;
     ci.stored("forebay.build.request.b1.batch", "{}").await;
     for subject in ["forebay.build.request.b1.emergency", "forebay.api.create.b1"] {
@@ -95,9 +106,7 @@ async fn n2_a_priority_that_a_tenant_lacks_is_not_in_its_account() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn n3_answers_to_tenants_arrive_in_their_own_account() {
-    let world = World::start().await;
+async fn n3_answers_to_tenants_arrive_in_their_own_account(world: World) {
     let worker = world.connect("worker/w-1").await;
     let mut orders = worker.subscribe("forebay.worker.control.w-1.0f").await;
     let enqueuer = world.connect("enqueuer/1").await;
@@ -117,9 +126,7 @@ async fn n3_answers_to_tenants_arrive_in_their_own_account() {
     nothing(&mut orders).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn n4_tenants_cannot_list_or_read_streams() {
-    let world = World::start().await;
+async fn n4_tenants_cannot_list_or_read_streams(world: World) {
     let enqueuer = world.connect("enqueuer/1").await;
     enqueuer.stored(&format!("forebay.build.event.a1.{ID}.lifecycle"), "ours").await;
     enqueuer.stored(&format!("forebay.build.event.b1.{ID}.lifecycle"), "theirs").await;
@@ -152,9 +159,7 @@ async fn n4_tenants_cannot_list_or_read_streams() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn n5_tenants_cannot_have_messages_delivered_to_others() {
-    let world = World::start().await;
+async fn n5_tenants_cannot_have_messages_delivered_to_others(world: World) {
     let enqueuer = world.connect("enqueuer/1").await;
     let careless = world.careless().await;
     let config = r#"{"stream_name":"FOREBAY_EVENTS","config":{"name":"push","deliver_subject":"forebay.build.request.b1.batch",
@@ -167,9 +172,7 @@ async fn n5_tenants_cannot_have_messages_delivered_to_others() {
     assert_eq!(enqueuer.messages("FOREBAY_REQUESTS").await, 0);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn n6_tenants_cannot_receive_requests() {
-    let world = World::start().await;
+async fn n6_tenants_cannot_receive_requests(world: World) {
     let mut ci = world.connect("a/ci").await;
     ci.stored("forebay.build.request.a1.batch", "{}").await;
     let call = "$JS.API.CONSUMER.MSG.NEXT.FOREBAY_REQUESTS.enqueuer-batch";
@@ -180,13 +183,11 @@ async fn n6_tenants_cannot_receive_requests() {
     assert!(received.is_none(), "{received:?}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn n12_a_tenant_cannot_use_up_connections_or_subscriptions() {
-    let world = World::start().await;
-    let (seed, inbox) = world.credentials("a/ci", access::Slot::Current);
+async fn n12_a_tenant_cannot_use_up_connections_or_subscriptions(world: World) {
+    let (key, inbox) = world.credentials("a/ci", access::Slot::Current);
     let mut held = Vec::new();
     let refused = loop {
-        match world.try_connect(&seed, &inbox).await {
+        match world.try_connect(&key, &inbox).await {
             Ok(user) => held.push(user),
             Err(error) => break error,
         }
@@ -206,9 +207,7 @@ async fn n12_a_tenant_cannot_use_up_connections_or_subscriptions() {
     world.connect("b/ci").await.subscribe("forebay.build.live.b1.>").await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn n8_tenants_hear_only_their_groups() {
-    let world = World::start().await;
+async fn n8_tenants_hear_only_their_groups(world: World) {
     let mut dashboard = world.connect("a/dashboard").await;
     for subject in [
         ">",
@@ -240,9 +239,7 @@ async fn n8_tenants_hear_only_their_groups() {
     nothing(&mut everything).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn n9_headers_of_requests_change_nothing_in_the_queue() {
-    let world = World::start().await;
+async fn n9_headers_of_requests_change_nothing_in_the_queue(world: World) {
     let (attacker, victim) = (world.connect("b/ci").await, world.connect("a/ci").await);
     let enqueuer = world.connect("enqueuer/1").await;
     victim.stored("forebay.build.request.a1.batch", "of the victim").await;
@@ -269,9 +266,7 @@ async fn n9_headers_of_requests_change_nothing_in_the_queue() {
     assert_eq!(next(&mut inbox).await.payload, "of the victim");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn n10_a_message_id_of_another_tenant_loses_no_build() {
-    let world = World::start().await;
+async fn n10_a_message_id_of_another_tenant_loses_no_build(world: World) {
     let (attacker, victim) = (world.connect("b/ci").await, world.connect("a/ci").await);
     let enqueuer = world.connect("enqueuer/1").await;
     // What the attacker may guess: all forms of the id.

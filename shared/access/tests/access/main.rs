@@ -12,6 +12,7 @@ mod attacks_inside;
 mod attacks_of_tenants;
 mod documents;
 mod files;
+mod jwts;
 mod properties;
 mod redis;
 mod reloads;

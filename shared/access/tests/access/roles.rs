@@ -2,13 +2,19 @@
 
 use access::rights_of;
 
-use crate::support::{Acks, World, json, next, services};
+use crate::support::{Acks, Mode, World, in_both_modes, json, next, services};
+
+in_both_modes!(
+    publishers_publish_and_see_their_builds,
+    watchers_watch_groups_of_other_tenants_only_if_granted,
+    services_follow_streams,
+    a_lease_is_acquired_renewed_and_released,
+    the_server_allows_all_that_the_roles_list,
+);
 
 const ID: &str = "0198c5d3-0000-7000-8000-000000000001";
 
-#[tokio::test(flavor = "multi_thread")]
-async fn publishers_publish_and_see_their_builds() {
-    let world = World::start().await;
+async fn publishers_publish_and_see_their_builds(world: World) {
     let mut ci = world.connect("a/ci").await;
     let enqueuer = world.connect("enqueuer/1").await;
     for group in ["a1", "a2"] {
@@ -28,9 +34,7 @@ async fn publishers_publish_and_see_their_builds() {
     assert_eq!(ci.denials().await, Vec::<String>::new());
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn watchers_watch_groups_of_other_tenants_only_if_granted() {
-    let world = World::start().await;
+async fn watchers_watch_groups_of_other_tenants_only_if_granted(world: World) {
     let mut dashboard = world.connect("b/dashboard").await;
     let enqueuer = world.connect("enqueuer/1").await;
     let mut live = dashboard.subscribe("forebay.build.live.a2.>").await;
@@ -47,8 +51,8 @@ async fn watchers_watch_groups_of_other_tenants_only_if_granted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn enqueuers_receive_acknowledge_and_answer() {
-    for acks in [Acks::First, Acks::Second] {
-        let world = World::start_with(acks).await;
+    for (acks, mode) in [(Acks::First, Mode::Keys), (Acks::Second, Mode::Keys), (Acks::First, Mode::Jwt)] {
+        let world = World::start_with(acks, mode).await;
         let mut enqueuer = world.connect("enqueuer/1").await;
         let ci = world.connect("a/ci").await;
         let context = async_nats::jetstream::new(enqueuer.client.clone());
@@ -73,9 +77,7 @@ async fn enqueuers_receive_acknowledge_and_answer() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn services_follow_streams() {
-    let world = World::start().await;
+async fn services_follow_streams(world: World) {
     let enqueuer = world.connect("enqueuer/1").await;
     enqueuer.stored(&format!("forebay.build.event.a1.{ID}.lifecycle"), "queued").await;
     for name in
@@ -98,9 +100,7 @@ async fn services_follow_streams() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_lease_is_acquired_renewed_and_released() {
-    let world = World::start().await;
+async fn a_lease_is_acquired_renewed_and_released(world: World) {
     let mut worker = world.connect("worker/w-1").await;
     let lease = format!("$KV.FOREBAY_LEASES.a1.{ID}");
     let expected = "Nats-Expected-Last-Subject-Sequence";
@@ -120,9 +120,7 @@ async fn a_lease_is_acquired_renewed_and_released() {
     assert_eq!(worker.denials().await, Vec::<String>::new());
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_server_allows_all_that_the_roles_list() {
-    let world = World::start().await;
+async fn the_server_allows_all_that_the_roles_list(world: World) {
     for service in services(&world.access) {
         let rights = rights_of(&service);
         let mut user = world.connect(&service.to_string()).await;

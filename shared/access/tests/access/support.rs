@@ -2,13 +2,16 @@
 
 use std::{collections::BTreeSet, fs, path::PathBuf, time::Duration};
 
-use access::{Access, Change, SeedFolder, ServiceName, Slot, Who};
+use access::{Access, Change, Days, SeedFolder, ServiceName, Signer, Slot, Who, push};
 use async_nats::{Client, ConnectOptions, Event, Message, Request, Subscriber};
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
-use credentials::{Seed, SeedFault};
+use credentials::{BusUser, Seed, SeedFault, Server, UserKey, UserToken};
 use farm::{Guard, Port, Process, SOON, tool};
 use futures::StreamExt as _;
 use jetstream::Topology;
+use nkeys::KeyPair;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::{process::Command, sync::mpsc, time::timeout};
 
@@ -22,6 +25,34 @@ pub(crate) enum Acks {
     Second,
 }
 
+/// How nats-server knows users.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Mode {
+    /// By public keys in its configuration.
+    Keys,
+    /// By JWTs that an operator and accounts have signed.
+    Jwt,
+}
+
+/// Runs each test in both modes: `async fn NAME(world: World)`.
+macro_rules! in_both_modes {
+    ($($name:ident),* $(,)?) => {
+        mod with_keys {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $name() {
+                super::$name(crate::support::World::start_in(crate::support::Mode::Keys).await).await;
+            })*
+        }
+        mod with_jwts {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $name() {
+                super::$name(crate::support::World::start_in(crate::support::Mode::Jwt).await).await;
+            })*
+        }
+    };
+}
+pub(crate) use in_both_modes;
+
 pub(crate) struct World {
     pub(crate) access: Access,
     pub(crate) seeds: SeedFolder,
@@ -29,6 +60,7 @@ pub(crate) struct World {
     /// A user of tenant a whose permissions, by mistake, allow everything in its account.
     careless: Seed,
     acks: Acks,
+    mode: Mode,
     process: Option<Process>,
     guard: Guard,
     pub(crate) folder: TempDir,
@@ -83,17 +115,25 @@ pub(crate) fn changes() -> Vec<Change> {
 impl World {
     /// Starts nats-server with the configuration of [`changes`], and creates the streams.
     pub(crate) async fn start() -> Self {
-        Self::start_with(Acks::First).await
+        Self::start_with(Acks::First, Mode::Keys).await
     }
 
-    pub(crate) async fn start_with(acks: Acks) -> Self {
-        let mut world = Self::prepare(acks, &changes());
+    pub(crate) async fn start_in(mode: Mode) -> Self {
+        Self::start_with(Acks::First, mode).await
+    }
+
+    pub(crate) async fn start_with(acks: Acks, mode: Mode) -> Self {
+        let mut world = Self::prepare_in(acks, mode, &changes());
         world.start_nats().await;
         world.create_streams().await;
         world
     }
 
     pub(crate) fn prepare(acks: Acks, changes: &[Change]) -> Self {
+        Self::prepare_in(acks, Mode::Keys, changes)
+    }
+
+    pub(crate) fn prepare_in(acks: Acks, mode: Mode, changes: &[Change]) -> Self {
         let folder = tempfile::Builder::new().prefix("forebay-test-").tempdir().unwrap();
         let guard = Guard::start(folder.path());
         let mut world = Self {
@@ -102,10 +142,14 @@ impl World {
             port: Port::reserve(),
             careless: Seed::generate().unwrap(),
             acks,
+            mode,
             process: None,
             guard,
             folder,
         };
+        if mode == Mode::Jwt {
+            world.access = world.seeds.with_operator(&world.access, Days::default(), now()).unwrap().0;
+        }
         for change in changes {
             world.change(change);
         }
@@ -126,30 +170,51 @@ impl World {
         self.start_nats().await;
     }
 
+    /// The same without giving it accounts.
+    pub(crate) async fn restart_only(&mut self) {
+        drop(self.process.take());
+        self.start_process().await;
+    }
+
+    /// A user of the system account that may change accounts, as `forebay access apply` makes it for itself.
+    pub(crate) fn monitor_of_accounts(&self) -> (BusUser, UserKey) {
+        let system = self.account_seed("SYS");
+        let seed = Seed::generate().unwrap();
+        let all = json!({ "pub": { "allow": [">"] }, "sub": { "allow": [">"] }, "subs": -1, "data": -1, "payload": -1 });
+        let token = user_token(&system, &system, seed.public().as_str(), &all, None);
+        (BusUser::new("test", "1"), UserKey { seed, token: Some(UserToken::new(token)) })
+    }
+
     /// Makes a change and writes the seed of a new key.
     pub(crate) fn change(&mut self, change: &Change) {
-        let seeds = self.seeds.clone();
-        let new_key = |who: &Who, slot: Slot| -> Result<Seed, SeedFault> {
-            let seed = Seed::generate()?;
-            seeds.write(who, slot, &seed)?;
-            Ok(seed)
-        };
-        self.access = self.access.changed(change, new_key).unwrap();
+        self.access = self.seeds.change(&self.access, change).unwrap().0;
+    }
+
+    pub(crate) fn signer(&self) -> Signer {
+        self.seeds.signer(&self.access).unwrap()
+    }
+
+    /// Gives the running server the accounts of the description, and writes its configuration and the JWTs of users.
+    pub(crate) async fn push(&mut self) -> access::Pushed {
+        self.push_at(now()).await
+    }
+
+    /// The same at another time.
+    pub(crate) async fn push_at(&mut self, now: i64) -> access::Pushed {
+        self.write();
+        push(&self.access, &self.signer(), &Server::open(self.url()), now).await.unwrap()
     }
 
     /// Writes the configuration of nats-server.
-    pub(crate) fn write(&self) {
-        let users = access::nats_config(&self.access);
-        let place = "  \"TENANT_a\" {";
-        let key = self.careless.public();
-        let careless = format!(
-            "    users [\n      {{ nkey: {key}, permissions {{ publish {{ allow: [\">\"] }}, subscribe {{ allow: [\">\"] }} }} }}\n"
-        );
-        let users = match users.split_once(place) {
-            Some((before, after)) => {
-                format!("{before}{place}{}", after.replacen("    users [\n", &careless, 1))
+    pub(crate) fn write(&mut self) {
+        let users = match self.mode {
+            Mode::Keys => self.configured_users(),
+            Mode::Jwt => {
+                self.access = Access::parse(&self.access.with_issued().to_toml()).unwrap();
+                let (signer, accounts) = (self.signer(), self.folder.path().join("accounts"));
+                self.seeds.issue(&self.access, &signer, now()).unwrap();
+                access::nats_config_with_jwts(&self.access, &signer, &accounts, now()).unwrap()
             }
-            None => users,
         };
         fs::write(self.folder.path().join("users.conf"), users).unwrap();
         let features = match self.acks {
@@ -164,11 +229,34 @@ impl World {
         fs::write(self.config(), text).unwrap();
     }
 
+    /// Accounts and users with public keys, and the careless user.
+    fn configured_users(&self) -> String {
+        let users = access::nats_config(&self.access);
+        let place = "  \"TENANT_a\" {";
+        let key = self.careless.public();
+        let careless = format!(
+            "    users [\n      {{ nkey: {key}, permissions {{ publish {{ allow: [\">\"] }}, subscribe {{ allow: [\">\"] }} }} }}\n"
+        );
+        match users.split_once(place) {
+            Some((before, after)) => {
+                format!("{before}{place}{}", after.replacen("    users [\n", &careless, 1))
+            }
+            None => users,
+        }
+    }
+
     fn config(&self) -> PathBuf {
         self.folder.path().join("nats.conf")
     }
 
     pub(crate) async fn start_nats(&mut self) {
+        self.start_process().await;
+        if self.mode == Mode::Jwt {
+            push(&self.access, &self.signer(), &Server::open(self.url()), now()).await.unwrap();
+        }
+    }
+
+    async fn start_process(&mut self) {
         let mut command = Command::new(tool("nats-server"));
         command.arg("--config").arg(self.config());
         let log = self.folder.path().join("nats.log");
@@ -204,34 +292,61 @@ impl World {
     }
 
     /// The key and the prefix of inboxes of a user.
-    pub(crate) fn credentials(&self, name: &str, slot: Slot) -> (Seed, String) {
+    pub(crate) fn credentials(&self, name: &str, slot: Slot) -> (UserKey, String) {
         let who: Who = name.parse().unwrap();
         let inbox = match &who {
             Who::Service(service) => service.bus_user().inbox(),
             Who::User(user) => user.bus_user().inbox(),
             Who::Tenant(_) => panic!("{name} is a tenant"),
         };
-        (self.seeds.read(&who, slot).unwrap().unwrap(), inbox)
+        (UserKey::read(&self.access.key_file(&self.seeds, &who, slot)).unwrap().unwrap(), inbox)
     }
 
     /// Connects as `TENANT/USER` or `ROLE/NAME`.
     pub(crate) async fn connect(&self, name: &str) -> User {
-        let (seed, inbox) = self.credentials(name, Slot::Current);
-        self.try_connect(&seed, &inbox).await.unwrap()
+        let (key, inbox) = self.credentials(name, Slot::Current);
+        self.try_connect(&key, &inbox).await.unwrap()
     }
 
     /// Connects as a user of tenant a that may do everything in its account.
     pub(crate) async fn careless(&self) -> User {
-        self.try_connect(&self.careless, "_INBOX").await.unwrap()
+        let mut key = UserKey::from(self.careless.clone());
+        if self.mode == Mode::Jwt {
+            let permissions = json!({ "pub": { "allow": [">"] }, "sub": { "allow": [">"] }, "subs": -1, "data": -1, "payload": -1 });
+            let account = self.account_seed("TENANT_a");
+            let token = user_token(&account, &account, self.careless.public().as_str(), &permissions, None);
+            key.token = Some(UserToken::new(token));
+        }
+        self.try_connect(&key, "_INBOX").await.unwrap()
+    }
+
+    /// The secret key of an account.
+    pub(crate) fn account_seed(&self, account: &str) -> KeyPair {
+        let text = fs::read_to_string(self.folder.path().join(format!("seeds/{account}.nk"))).unwrap();
+        KeyPair::from_seed(text.trim()).unwrap()
     }
 
     pub(crate) async fn try_connect(
         &self,
-        seed: &Seed,
+        key: &UserKey,
+        inbox: &str,
+    ) -> Result<User, async_nats::ConnectError> {
+        self.try_connect_to(&self.url(), key, inbox).await
+    }
+
+    /// The same to a server of a cluster.
+    pub(crate) async fn try_connect_to(
+        &self,
+        url: &str,
+        key: &UserKey,
         inbox: &str,
     ) -> Result<User, async_nats::ConnectError> {
         let (sender, denied) = mpsc::unbounded_channel();
-        let client = ConnectOptions::with_nkey(seed.reveal().to_owned())
+        let options = match &key.token {
+            None => ConnectOptions::with_nkey(key.seed.reveal().to_owned()),
+            Some(_) => ConnectOptions::with_credentials(&key.reveal()).unwrap(),
+        };
+        let client = options
             .custom_inbox_prefix(inbox)
             .request_timeout(Some(Duration::from_secs(5)))
             .event_callback(move |event| {
@@ -242,7 +357,7 @@ impl World {
                     }
                 }
             })
-            .connect(self.url())
+            .connect(url)
             .await?;
         Ok(User { client, denied })
     }
@@ -348,7 +463,41 @@ impl User {
     }
 }
 
-pub(crate) fn json(message: &Message) -> serde_json::Value {
+/// Seconds since 1970.
+pub(crate) fn now() -> i64 {
+    time::OffsetDateTime::now_utc().unix_timestamp()
+}
+
+/// A JWT with these claims, made without the code of the product.
+pub(crate) fn forged(signer: &KeyPair, mut claims: Value) -> String {
+    claims["iss"] = signer.public_key().into();
+    claims["jti"] = "FORGED".into();
+    let header = URL_SAFE_NO_PAD.encode(r#"{"typ":"JWT","alg":"ed25519-nkey"}"#);
+    let text = format!("{header}.{}", URL_SAFE_NO_PAD.encode(claims.to_string()));
+    let signature = URL_SAFE_NO_PAD.encode(signer.sign(text.as_bytes()).unwrap());
+    format!("{text}.{signature}")
+}
+
+/// The JWT of a user with permissions of its own.
+pub(crate) fn user_token(
+    signer: &KeyPair,
+    account: &KeyPair,
+    user: &str,
+    permissions: &Value,
+    expires: Option<i64>,
+) -> String {
+    let mut nats = permissions.clone();
+    nats["type"] = "user".into();
+    nats["version"] = 2.into();
+    nats["issuer_account"] = account.public_key().into();
+    let mut claims = json!({ "iat": now() - 60, "sub": user, "name": "forged", "nats": nats });
+    if let Some(expires) = expires {
+        claims["exp"] = expires.into();
+    }
+    forged(signer, claims)
+}
+
+pub(crate) fn json(message: &Message) -> Value {
     serde_json::from_slice(&message.payload).unwrap()
 }
 

@@ -8,19 +8,19 @@ use tempfile::TempDir;
 use tokio::process::Command;
 
 /// A folder in which commands run.
-struct Folder(TempDir);
+pub(crate) struct Folder(TempDir);
 
 impl Folder {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(tempfile::Builder::new().prefix("forebay-test-").tempdir().unwrap())
     }
 
-    fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.0.path()
     }
 
     /// Runs `forebay access` with these words.
-    async fn run(&self, words: &str) -> Output {
+    pub(crate) async fn run(&self, words: &str) -> Output {
         let words: Vec<&str> = ["access"].into_iter().chain(words.split_whitespace()).collect();
         let mut command = bare_command(&words);
         command.current_dir(self.path());
@@ -28,14 +28,14 @@ impl Folder {
     }
 
     /// The output of a command that succeeds, as JSON.
-    async fn json(&self, words: &str) -> Value {
+    pub(crate) async fn json(&self, words: &str) -> Value {
         let output = self.run(&format!("{words} --json")).await;
         assert_eq!(output.code, 0, "{words}: {output:?}");
         serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{words}: {error}: {output:?}"))
     }
 
     /// A command that fails with 2; returns what it says.
-    async fn refused(&self, words: &str) -> String {
+    pub(crate) async fn refused(&self, words: &str) -> String {
         let output = self.run(words).await;
         assert_eq!((output.code, output.stdout.as_str()), (2, ""), "{words}: {output:?}");
         output.stderr
@@ -114,7 +114,7 @@ async fn invalid_users_are_refused() {
 }
 
 /// Starts a nats-server that includes the users of the folder.
-async fn nats(folder: &Folder, port: &Port, guard: &Guard) -> Process {
+pub(crate) async fn nats(folder: &Folder, port: &Port, guard: &Guard) -> Process {
     let config = folder.path().join("nats.conf");
     let streams = folder.path().join("streams");
     let text = format!(

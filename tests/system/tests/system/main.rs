@@ -8,6 +8,7 @@
 )]
 
 mod access;
+mod access_jwt;
 mod acting;
 mod action_commands;
 mod action_limits;

@@ -1,0 +1,128 @@
+//! `forebay access apply` where users have JWTs: writes these, and gives running servers the accounts that have changed.
+
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use access::{Access, IssuedTokens, Pushed, Signer, nats_config_with_jwts, probe, push, redis_acl};
+use credentials::{Credentials, PemFiles, Server};
+use serde_json::json;
+
+use super::{
+    change::now,
+    store::{File, Locked},
+    target::Target,
+};
+use crate::{
+    failure::{FAILED, Failure, UNREACHABLE, say},
+    globals::Globals,
+    replaced_file, stdout,
+};
+
+/// What to do with a description whose users have JWTs.
+pub(super) struct Apply<'a> {
+    pub(super) target: &'a Target,
+    pub(super) tls: PemFiles,
+    /// Give running servers the accounts that have changed.
+    pub(super) push: bool,
+    /// The folder of nats-server for accounts.
+    pub(super) accounts: Option<&'a Path>,
+}
+
+/// What was written.
+struct Written {
+    access: Access,
+    signer: Signer,
+    issued: IssuedTokens,
+}
+
+impl Apply<'_> {
+    /// Applies the description to files, and to the servers if asked.
+    pub(super) async fn run(&self, file: &File, globals: &Globals) -> Result<ExitCode, Failure> {
+        let written = self.write(&file.lock()?)?;
+        let mut pushed = Pushed::default();
+        let mut findings = Vec::new();
+        if self.push {
+            for url in &self.target.urls {
+                let credentials = Credentials { seed: None, tls: self.tls.clone() };
+                let server = Server { url: url.clone(), credentials };
+                let changed = push(&written.access, &written.signer, &server, now()).await;
+                let changed = changed.map_err(|error| Failure::of(UNREACHABLE, &error))?;
+                pushed.updated.extend(changed.updated);
+                pushed.closed.extend(changed.closed);
+            }
+            let found = probe(&written.access, &self.target.seeds, &self.target.urls, &self.tls).await;
+            findings.extend(found.iter().map(|finding| telemetry::error_chain(finding)));
+        }
+        self.report(&written.issued, &pushed, &findings, globals)
+    }
+
+    /// Writes the files. The description is locked, and has the keys of all users before these get JWTs.
+    fn write(&self, locked: &Locked) -> Result<Written, Failure> {
+        let failed = |error: &dyn std::error::Error| Failure::of(FAILED, error);
+        let seeds = &self.target.seeds;
+        let known = locked.read()?.unwrap_or_default();
+        let signer = seeds.signer(&known).map_err(|error| failed(&error))?;
+        let access = known.with_issued();
+        if access != known {
+            locked.write(&access)?;
+        }
+        let issued = seeds.issue(&access, &signer, now()).map_err(|error| failed(&error))?;
+        let config = nats_config_with_jwts(&access, &signer, &self.accounts()?, now());
+        replaced_file::replace(&self.target.nats_config, &config.map_err(|error| failed(&error))?)?;
+        replaced_file::replace(&self.target.redis_acl, &redis_acl(&access))?;
+        Ok(Written { access, signer, issued })
+    }
+
+    /// The folder for accounts; the working folder of nats-server is not known here.
+    fn accounts(&self) -> Result<PathBuf, Failure> {
+        let beside = || self.target.nats_config.with_file_name("accounts");
+        let folder = self.accounts.map_or_else(beside, Path::to_owned);
+        std::path::absolute(&folder)
+            .map_err(|error| Failure::new(FAILED, format!("cannot use {}", folder.display()), &error))
+    }
+
+    fn report(
+        &self,
+        issued: &IssuedTokens,
+        pushed: &Pushed,
+        findings: &[String],
+        globals: &Globals,
+    ) -> Result<ExitCode, Failure> {
+        let paths: Vec<String> = issued.written.iter().map(|path| path.display().to_string()).collect();
+        let without: Vec<String> = issued.without_seed.iter().map(ToString::to_string).collect();
+        let updated: BTreeSet<String> = pushed.updated.iter().map(ToString::to_string).collect();
+        if globals.json {
+            let checked: &[String] = if self.push { &self.target.urls } else { &[] };
+            stdout::json(&json!({
+                "written": self.target.written(), "issued": paths, "without_seed": without,
+                "updated": updated, "closed": pushed.closed, "checked": checked, "findings": findings,
+            }))?;
+        }
+        paths.iter().for_each(|path| say(&format!("new JWT: {path}")));
+        without
+            .iter()
+            .for_each(|who| say(&format!("{who} has no JWT: its seed is not in the folder of --seeds")));
+        updated.iter().for_each(|account| say(&format!("changed on the servers: account {account}")));
+        pushed.closed.iter().for_each(|key| say(&format!("closed on the servers: account {key}")));
+        findings.iter().for_each(|finding| say(finding));
+        if !findings.is_empty() {
+            let advice = "users of tenants do not reach the farm: run `forebay access apply --push` once more, with --server for \
+                          each server of the cluster";
+            return Err(Failure::plain(FAILED, advice));
+        }
+        say(match (self.push, without.is_empty()) {
+            (true, true) => "all users of tenants reach the farm; for Redis, run `ACL LOAD` as operator",
+            (true, false) => {
+                "all users of tenants that have JWTs reach the farm; for Redis, run `ACL LOAD` as operator"
+            }
+            (false, _) => {
+                "written; start the nats-servers with this configuration, then run this command with --push, which gives \
+                 them the accounts of tenants and checks each user"
+            }
+        });
+        if without.is_empty() { Ok(ExitCode::SUCCESS) } else { Ok(ExitCode::from(FAILED)) }
+    }
+}
