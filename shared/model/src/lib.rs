@@ -55,6 +55,7 @@ mod urgency;
 mod validate;
 mod worker;
 mod workspace_keys;
+mod zone_limits;
 
 pub use api::{
     ApiError, BuildView, CancelBody, CancelReply, CancelRequest, CreateReply, ErrorCode, GetRequest,
@@ -160,3 +161,4 @@ pub use worker::{
     WorkerStatus, WorkerView, WorkspaceState,
 };
 pub use workspace_keys::{WarmKey, WorkspaceKeys};
+pub use zone_limits::{ZoneLimit, ZoneLimits, ZoneUse};

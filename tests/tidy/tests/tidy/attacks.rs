@@ -10,9 +10,9 @@ const TABLES: [(&str, &str, usize); 7] = [
     ("docs/contexts.md", "C", 7),
     ("docs/security.md", "N", 15),
     ("docs/security.md", "O", 5),
-    ("docs/security.md", "G", 16),
+    ("docs/security.md", "G", 18),
     ("docs/security.md", "H", 9),
-    ("docs/security.md", "B", 1),
+    ("docs/security.md", "B", 4),
 ];
 
 #[test]
