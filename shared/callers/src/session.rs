@@ -49,7 +49,7 @@ pub(crate) struct Session {
 pub(crate) enum SessionProof {
     /// By the API key with this hash.
     Key { hash: String },
-    /// By a provider of OpenID Connect.
+    /// By a provider of `OpenID` Connect.
     Provider {
         /// Name of the issuer in the access rules.
         issuer: String,

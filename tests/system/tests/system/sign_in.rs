@@ -1,4 +1,4 @@
-//! People who sign in on the pages with a real provider of OpenID Connect, and those who want to be somebody else.
+//! People who sign in on the pages with a real provider of `OpenID` Connect, and those who want to be somebody else.
 
 use std::time::{Duration, Instant};
 
@@ -328,11 +328,11 @@ async fn a_provider_that_does_not_answer_delays_nothing_for_long() {
     let mut browser = Browser::new();
     let back = browser.at_provider(&begin, "ada.web").await;
     open.provider.pause();
-    let began = Instant::now();
+    let start = Instant::now();
     let slow = browser.get(&back).await;
     assert_eq!(slow.status(), StatusCode::SERVICE_UNAVAILABLE);
     assert!(slow.text().await.unwrap().contains("Local &amp; Co cannot be reached now"));
-    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+    assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
     // API keys do without the provider, also in a server that has started while it is away.
     open.provider.resume();
     open.provider.kill();
