@@ -371,7 +371,7 @@ async fn h1_a_change_with_a_session_comes_from_a_page_of_the_farm() {
     let (here, there) = (("origin", url.as_str()), ("origin", "http://evil.example.com"));
     let with = |token: &str| format!("group=web&esu=x86%3D1&sure=yes&form_token={token}");
     let build = r#"{"command": ["true"]}"#;
-    let refused: [(&str, &str, Vec<(&str, &str)>, String); 11] = [
+    let refused = [
         ("another origin", "/quota", vec![form, there], with(&own)),
         ("a page that hides its origin", "/quota", vec![form, ("origin", "null")], with(&own)),
         ("another site", "/quota", vec![form, ("sec-fetch-site", "cross-site")], with(&own)),
