@@ -1,4 +1,4 @@
-//! A provider of OpenID Connect: the package oidc-provider for Node.js.
+//! A provider of `OpenID` Connect: the package oidc-provider for Node.js.
 
 use parking_lot::Mutex;
 use tempfile::TempDir;

@@ -6,7 +6,7 @@ use std::{
     time::SystemTime,
 };
 
-use callers::{ApiKey, Callers, Offered};
+use callers::{ApiKey, CallerSettings, Callers, Offered, Sessions};
 use clap::{Args, Subcommand};
 use policy::{
     access::{Right, Rights},
@@ -119,8 +119,11 @@ struct Shown<'a> {
 
 async fn check((file, zones): (&Path, Zones), credential: &Path, json: bool) -> Result<(), Failure> {
     let has_zones = zones.are_used();
-    let callers = Callers::of_file(file, None, zones)
-        .map_err(|error| Failure::usage(telemetry::error_chain(&error)))?;
+    let callers = Callers::of_file(
+        file,
+        CallerSettings { zones, sessions: Sessions::unshared(), ..CallerSettings::default() },
+    )
+    .map_err(|error| Failure::usage(telemetry::error_chain(&error)))?;
     let text = file_argument::text(credential).map_err(|error| {
         Failure::new(USAGE, format!("cannot read the credential {}", credential.display()), &error)
     })?;

@@ -130,7 +130,7 @@ impl Issuer {
         self.verify_for(token, &self.validation).await
     }
 
-    /// Verifies the token by which a provider says who signed in (OpenID Connect Core, section 3.1.3.7).
+    /// Verifies the token by which a provider says who signed in (`OpenID` Connect Core, section 3.1.3.7).
     pub(crate) async fn verify_sign_in(
         &self,
         token: &str,

@@ -1,4 +1,4 @@
-//! Providers of OpenID Connect, with which people sign in: the authorization code flow with PKCE (RFC 7636).
+//! Providers of `OpenID` Connect, with which people sign in: the authorization code flow with PKCE (RFC 7636).
 
 use std::{fmt, path::PathBuf, time::Duration};
 
@@ -46,7 +46,7 @@ pub(crate) struct Provider {
     exchanges: Semaphore,
 }
 
-/// What a provider says of itself (OpenID Connect Discovery).
+/// What a provider says of itself (`OpenID` Connect Discovery).
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(crate) struct Description {
     issuer: String,

@@ -106,20 +106,20 @@ mod tests {
     fn only_the_same_key_opens_for_the_same_purpose() {
         let material = KeyMaterial::of(&[1; 32]);
         let sealer = material.sealer("session").unwrap();
-        let sealed = sealer.seal(&"ada").unwrap();
-        assert_eq!(sealer.open::<String>(&sealed).as_deref(), Some("ada"));
-        assert_eq!(material.sealer("session").unwrap().open::<String>(&sealed).as_deref(), Some("ada"));
-        assert_ne!(sealer.seal(&"ada").unwrap(), sealed);
+        let cookie = sealer.seal(&"ada").unwrap();
+        assert_eq!(sealer.open::<String>(&cookie).as_deref(), Some("ada"));
+        assert_eq!(material.sealer("session").unwrap().open::<String>(&cookie).as_deref(), Some("ada"));
+        assert_ne!(sealer.seal(&"ada").unwrap(), cookie);
         for other in [material.sealer("login"), KeyMaterial::of(&[2; 32]).sealer("session")] {
-            assert_eq!(other.unwrap().open::<String>(&sealed), None);
+            assert_eq!(other.unwrap().open::<String>(&cookie), None);
         }
-        for at in 0..sealed.len() {
-            let flipped = if sealed.as_bytes()[at] == b'A' { "B" } else { "A" };
-            let mut changed = sealed.clone();
+        for at in 0..cookie.len() {
+            let flipped = if cookie.as_bytes()[at] == b'A' { "B" } else { "A" };
+            let mut changed = cookie.clone();
             changed.replace_range(at..=at, flipped);
             assert_eq!(sealer.open::<String>(&changed), None, "character {at}");
         }
-        for text in ["", "AAAA", "%", &sealed[1..], &format!("{sealed}AAAA")] {
+        for text in ["", "AAAA", "%", &cookie[1..], &format!("{cookie}AAAA")] {
             assert_eq!(sealer.open::<String>(text), None, "{text}");
         }
     }

@@ -12,7 +12,10 @@ use std::{
 
 use model::hex;
 use policy::sign_in::session_left;
-use ring::hmac;
+use ring::{
+    hmac,
+    rand::{SecureRandom as _, SystemRandom},
+};
 use serde::{Deserialize, Serialize};
 
 use crate::sealing::{KeyMaterial, Sealer, SessionKeyError};
@@ -49,7 +52,7 @@ pub(crate) struct Session {
 pub(crate) enum SessionProof {
     /// By the API key with this hash.
     Key { hash: String },
-    /// By a provider of OpenID Connect.
+    /// By a provider of `OpenID` Connect.
     Provider {
         /// Name of the issuer in the access rules.
         issuer: String,
@@ -105,6 +108,13 @@ impl Sessions {
     pub fn of_file(path: &Path) -> Result<Self, SessionKeyError> {
         let keys = Self::of(&KeyMaterial::of_file(path)?);
         keys.ok_or_else(|| SessionKeyError::Unusable { path: path.display().to_string() })
+    }
+
+    /// With a key that no other process has: for commands that read access rules and open no session.
+    pub fn unshared() -> Option<Self> {
+        let mut secret = [0; 32];
+        SystemRandom::new().fill(&mut secret).ok()?;
+        Self::of(&KeyMaterial::of(&secret))
     }
 
     pub(crate) fn of(material: &KeyMaterial) -> Option<Self> {

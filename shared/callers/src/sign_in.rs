@@ -1,4 +1,4 @@
-//! How people sign in on the pages: with a provider of OpenID Connect, or with an API key.
+//! How people sign in on the pages: with a provider of `OpenID` Connect, or with an API key.
 
 use std::{sync::Arc, time::Duration};
 

@@ -197,10 +197,10 @@ impl Guard {
         let wanted = request.uri().path_and_query().filter(|_| is_page).map_or("/", |path| path.as_str());
         let wanted = url::form_urlencoded::byte_serialize(wanted.as_bytes()).collect::<String>();
         let mut response = Redirect::to(&format!("/login?to={wanted}")).into_response();
-        if self.origin.read(Cookie::Session, request.headers()).is_some() {
-            if let Some(cleared) = self.origin.clear(Cookie::Session) {
-                response.headers_mut().insert(header::SET_COOKIE, cleared);
-            }
+        if self.origin.read(Cookie::Session, request.headers()).is_some()
+            && let Some(cleared) = self.origin.clear(Cookie::Session)
+        {
+            response.headers_mut().insert(header::SET_COOKIE, cleared);
         }
         response
     }

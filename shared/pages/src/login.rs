@@ -1,4 +1,4 @@
-//! The page for signing in, the way to a provider of OpenID Connect and back, and signing out.
+//! The page for signing in, the way to a provider of `OpenID` Connect and back, and signing out.
 
 use std::sync::Arc;
 

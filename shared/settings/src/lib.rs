@@ -74,7 +74,7 @@ pub struct Settings {
     /// File with at least 32 random bytes, the same for workers and gateways: workers sign a token for each build with it, with
     /// which the Bazel of the build calls gateways that have access rules.
     pub build_token_key_file: Option<PathBuf>,
-    /// File with at least 32 random bytes, the same for all gateways and `web`: it seals the sessions of people who sign in on the
+    /// File with at least 32 random bytes, the same for gateways, `web` and `cas`: it seals the sessions of people who sign in on the
     /// pages. A changed key applies at the next start, and ends all sessions. Absent: no sign-in.
     pub session_key_file: Option<PathBuf>,
     /// Address at which browsers reach the pages, such as `https://forebay.example.com`, if it is not that of the server itself:

@@ -1,4 +1,4 @@
-//! Signing in with a provider of OpenID Connect, and pages of other sites that use what the browser keeps.
+//! Signing in with a provider of `OpenID` Connect, and pages of other sites that use what the browser keeps.
 
 use std::{
     io::{Read as _, Write as _},
@@ -76,15 +76,18 @@ async fn h1_a_page_of_another_server_changes_nothing_in_the_name_of_who_signed_i
     browser.shows("Why it waits").await;
     browser.shows("Sign out").await;
     assert!(browser.current_url().await.unwrap().path().ends_with(&waiting.id.to_string()));
-    let form = |action: String, fields: &str| {
+    let sent_to = |action: String, fields: &str| {
         format!(
             "<form method=post action='{}{action}'>{fields}</form><script>document.forms[0].submit()</script>",
             farm.http_url()
         )
     };
     let quota = "<input name=group value=web><input name=esu value='x86=1'><input name=sure value=yes>";
-    for page in [form("/quota".into(), quota), form(format!("{path}/cancel"), ""), form("/logout".into(), "")]
-    {
+    for page in [
+        sent_to("/quota".into(), quota),
+        sent_to(format!("{path}/cancel"), ""),
+        sent_to("/logout".into(), ""),
+    ] {
         let elsewhere = serve_elsewhere(page);
         browser.goto(&elsewhere).await.unwrap();
         browser.shows("another site").await;

@@ -1,4 +1,4 @@
-//! People who sign in on the pages with a real provider of OpenID Connect, and those who want to be somebody else.
+//! People who sign in on the pages with a real provider of `OpenID` Connect, and those who want to be somebody else.
 
 use std::time::{Duration, Instant};
 
@@ -328,11 +328,11 @@ async fn a_provider_that_does_not_answer_delays_nothing_for_long() {
     let mut browser = Browser::new();
     let back = browser.at_provider(&begin, "ada.web").await;
     open.provider.pause();
-    let began = Instant::now();
+    let start = Instant::now();
     let slow = browser.get(&back).await;
     assert_eq!(slow.status(), StatusCode::SERVICE_UNAVAILABLE);
     assert!(slow.text().await.unwrap().contains("Local &amp; Co cannot be reached now"));
-    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+    assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
     // API keys do without the provider, also in a server that has started while it is away.
     open.provider.resume();
     open.provider.kill();
@@ -371,7 +371,7 @@ async fn h1_a_change_with_a_session_comes_from_a_page_of_the_farm() {
     let (here, there) = (("origin", url.as_str()), ("origin", "http://evil.example.com"));
     let with = |token: &str| format!("group=web&esu=x86%3D1&sure=yes&form_token={token}");
     let build = r#"{"command": ["true"]}"#;
-    let refused: [(&str, &str, Vec<(&str, &str)>, String); 11] = [
+    let refused = [
         ("another origin", "/quota", vec![form, there], with(&own)),
         ("a page that hides its origin", "/quota", vec![form, ("origin", "null")], with(&own)),
         ("another site", "/quota", vec![form, ("sec-fetch-site", "cross-site")], with(&own)),
