@@ -2,6 +2,7 @@
 
 use std::{error::Error, time::SystemTime};
 
+use cas::CasError;
 use input_root::{CollectError, InputError};
 use invariant::Present as _;
 use model::{BlobDigest, ExecutionOutcome, ExecutorId, Interference};
@@ -75,8 +76,12 @@ impl Fault {
         Self::Ends { code: code::FAILED_PRECONDITION, message, missing, logs: Vec::new() }
     }
 
-    /// A failure of the executor or the machine.
+    /// A failure of the executor or the machine, unless the trust zone of the action has as much in the store as it may have.
     pub(crate) fn machine(error: &(dyn Error + 'static)) -> Self {
+        if is_zone_limit(error) {
+            // Other executors, and executions of other zones, are not affected.
+            return Self::new(code::RESOURCE_EXHAUSTED, telemetry::error_chain(error));
+        }
         Self::Machine { reason: telemetry::error_chain(error) }
     }
 
@@ -104,13 +109,25 @@ impl Fault {
             InputError::Missing(missing) => Self::missing(missing.clone()),
             InputError::Invalid(why) => Self::invalid(why.clone()),
             InputError::Stopping => Self::Stopped,
-            InputError::Io { .. } | InputError::Cas(_) => Self::machine(error),
+            InputError::Cas(error) => Self::machine(error),
+            InputError::Io { .. } => Self::machine(error),
         }
     }
 
     /// The outputs could not be collected.
     pub(crate) fn uncollected(error: &CollectError) -> Self {
-        if matches!(error, CollectError::Stopping) { Self::Stopped } else { Self::machine(error) }
+        match error {
+            CollectError::Stopping => Self::Stopped,
+            CollectError::Cas(error) => Self::machine(error),
+            CollectError::WrongKind { .. }
+            | CollectError::AbsoluteTarget { .. }
+            | CollectError::Special { .. }
+            | CollectError::Outside { .. }
+            | CollectError::NotText { .. }
+            | CollectError::TooMany { .. }
+            | CollectError::TooDeep { .. }
+            | CollectError::Io { .. } => Self::machine(error),
+        }
     }
 
     /// The end of the copy, unless it was stopped.
@@ -126,6 +143,17 @@ impl Fault {
             })),
         }
     }
+}
+
+fn is_zone_limit(error: &(dyn Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if error.downcast_ref::<CasError>().is_some_and(CasError::is_zone_limit) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 /// The status code and message if the command was killed; `None` if it ended on its own.

@@ -184,7 +184,7 @@ async fn store(cas: Cas, raw: Raw) -> Result<BlobDigest, String> {
             Err(_) => return Err(last),
         };
         last = telemetry::error_chain(&error);
-        if error.is_about_content() || Instant::now() >= deadline {
+        if error.is_about_content() || error.is_zone_limit() || Instant::now() >= deadline {
             return Err(last);
         }
         warn!(error = last, "cannot store a part of a log yet, retrying");

@@ -2,6 +2,8 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use model::ZoneLimits;
+
 /// Configuration of a store.
 #[derive(Debug, Clone)]
 pub struct CasConfig {
@@ -34,6 +36,8 @@ pub struct CasConfig {
     /// lose or truncate what was written in the last half minute; a truncated file is recognised by its
     /// length and counts as missing.
     pub fsync: bool,
+    /// How much each trust zone may have. With a farm behind the store, that one has the limits.
+    pub zone_limits: ZoneLimits,
 }
 
 impl CasConfig {
@@ -52,6 +56,7 @@ impl CasConfig {
             retention: Duration::from_secs(30 * 24 * 3600),
             in_flight_bytes: 64 << 20,
             fsync: false,
+            zone_limits: ZoneLimits::default(),
         }
     }
 

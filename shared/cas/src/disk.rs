@@ -416,7 +416,7 @@ pub(crate) fn put_back(trashed: &Path, path: &Path) {
 }
 
 /// Touches a file. Returns whether it is there.
-fn set_now(path: &Path) -> io::Result<bool> {
+pub(crate) fn set_now(path: &Path) -> io::Result<bool> {
     let now = TimeSpec::UTIME_NOW;
     match utimensat(AT_FDCWD, path, &now, &now, UtimensatFlags::NoFollowSymlink) {
         Ok(()) => Ok(true),

@@ -2,7 +2,7 @@
 
 use std::{io, path::Path, sync::Arc};
 
-use model::{BlobDigest, Digest};
+use model::{BlobDigest, Digest, Zone};
 
 /// A blob or an action result could not be stored or read.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +34,26 @@ pub enum CasError {
          `forebay doctor` reports which"
     )]
     Full,
+    /// A trust zone has as much as it may have, and the keep promise still covers all of it, or records name it.
+    #[error(
+        "zone {zone} has as much in the store as it may have (zone_limits), and all of it was used recently \
+         (cas_keep_min_seconds) or is kept for builds; try again later, store less, or increase its limit; \
+         `forebay doctor` shows what each zone has"
+    )]
+    ZoneFull { zone: Zone },
+    /// The blob alone exceeds the limit of a trust zone.
+    #[error(
+        "blob {digest} is larger than all that zone {zone} may have in the store: {max} bytes (zone_limits)"
+    )]
+    AboveZoneLimit {
+        digest: BlobDigest,
+        zone: Zone,
+        /// Limit of the zone in bytes.
+        max: u64,
+    },
+    /// The farm behind the store refused a blob because of the limit of a trust zone.
+    #[error("{message}")]
+    RefusedForZone { message: String },
     /// A required blob is not in the store.
     #[error("the store has no blob {digest}")]
     Missing { digest: BlobDigest },
@@ -120,6 +140,7 @@ impl CasError {
             | Self::TooLong { .. }
             | Self::TooLarge { .. }
             | Self::TooLargeAtOnce { .. }
+            | Self::AboveZoneLimit { .. }
             | Self::Missing { .. }
             | Self::NotFound { .. }
             | Self::Malformed { .. }
@@ -127,6 +148,8 @@ impl CasError {
             | Self::NotAFile { .. }
             | Self::Source { .. } => true,
             Self::Full
+            | Self::ZoneFull { .. }
+            | Self::RefusedForZone { .. }
             | Self::Disk { .. }
             | Self::Backing { .. }
             | Self::Unreachable { .. }
@@ -140,6 +163,11 @@ impl CasError {
     /// Whether the store or its disk is full.
     pub fn is_full(&self) -> bool {
         matches!(self, Self::Full)
+    }
+
+    /// Whether a trust zone has as much as it may have: no fault of a machine, and no reason to try another one.
+    pub fn is_zone_limit(&self) -> bool {
+        matches!(self, Self::ZoneFull { .. } | Self::AboveZoneLimit { .. } | Self::RefusedForZone { .. })
     }
 
     /// The error for `source`, returned while doing `what` to `path`; a full disk becomes [`CasError::Full`].

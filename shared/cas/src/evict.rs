@@ -3,9 +3,12 @@
 mod kept;
 mod meter;
 mod scan;
+mod zone_meter;
+mod zone_queue;
+mod zones;
 
 use std::{
-    collections::{HashSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashSet, VecDeque},
     error::Error as _,
     fs::{self, File, Metadata, OpenOptions},
     io,
@@ -19,6 +22,7 @@ use std::{
 };
 
 use invariant::impossible;
+use model::{Zone, ZoneUse};
 use nix::fcntl::{Flock, FlockArg};
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -26,6 +30,8 @@ use tokio::sync::watch;
 pub use meter::CasRoom;
 use meter::Meter;
 use scan::{Candidate, Scan, scan};
+pub use zone_meter::ZoneRoom;
+use zone_queue::ZoneQueue;
 
 use crate::{
     Cas, CasError, UsageSink,
@@ -72,6 +78,13 @@ pub struct Pass {
     pub again: Option<Duration>,
 }
 
+impl Pass {
+    /// Another pass may free more after this delay.
+    fn again_after(&mut self, delay: Duration) {
+        self.again = Some(self.again.map_or(delay, |known| known.min(delay)));
+    }
+}
+
 /// Evicts from the folder of a store. There is one for each folder: it holds a lock on the folder, which the system
 /// releases when the process ends. Cheap to clone.
 ///
@@ -81,6 +94,9 @@ pub struct Pass {
 /// passed. Blobs that a record names ([`Evictor::keep`]) stay in any case and do not count towards
 /// [`EvictorConfig::bytes_max`]. A store with an object store behind it may lose files of its local tier after only a quarter of `keep`,
 /// since they can be fetched again.
+///
+/// Before that, it takes from each zone near its limit ([`CasConfig::zone_limits`](crate::CasConfig::zone_limits)) what that zone did not
+/// rely on for as long, and deletes it if no other zone has it.
 #[derive(Clone)]
 pub struct Evictor {
     inner: Arc<EvictorInner>,
@@ -106,6 +122,7 @@ struct EvictorInner {
 struct Queue {
     candidates: VecDeque<Candidate>,
     scanned: Option<(Instant, Duration)>,
+    zones: BTreeMap<Zone, ZoneQueue>,
 }
 
 impl std::fmt::Debug for Evictor {
@@ -117,6 +134,10 @@ impl std::fmt::Debug for Evictor {
 impl UsageSink for Evictor {
     fn used(&self, bytes: u64) {
         self.inner.meter.used(bytes);
+    }
+
+    fn possessed(&self, zone: &Zone, more: ZoneUse) {
+        self.inner.meter.possessed(zone, more);
     }
 
     fn lacks_space(&self) {
@@ -137,7 +158,8 @@ impl Evictor {
             .map_err(|_| CasError::EvictorRuns { path: store.root.display().to_string() })?;
         scan::empty_trash(layout);
         scan::remove_stale_temps(layout);
-        let meter = Arc::new(Meter::new(config.bytes_max, Arc::clone(local.refusal())));
+        let meter =
+            Arc::new(Meter::new(config.bytes_max, store.zone_limits.clone(), Arc::clone(local.refusal())));
         cas.set_usage_sink(Arc::clone(&meter) as Arc<dyn UsageSink>);
         let is_copy = cas.backing().is_some();
         let age_min = if is_copy { store.keep / 4 } else { store.keep + store.keep / 4 };
@@ -168,6 +190,17 @@ impl Evictor {
     pub fn usage(&self) -> impl Fn() -> CasRoom + Send + Sync + use<> {
         let meter = Arc::clone(&self.inner.meter);
         move || meter.now()
+    }
+
+    /// Publishes the zones whose new blobs are refused, like [`Evictor::room`]: pass them on with [`Cas::set_refused_zones`].
+    pub fn refused_zones(&self) -> watch::Receiver<BTreeSet<Zone>> {
+        self.inner.meter.zones().refused()
+    }
+
+    /// Returns a function that reads what each zone has. It does not keep the evictor alive.
+    pub fn zones(&self) -> impl Fn() -> Vec<ZoneRoom> + Send + Sync + use<> {
+        let meter = Arc::clone(&self.inner.meter);
+        move || meter.zones().rooms()
     }
 
     /// Stops deleting files, or starts again: while it is unknown which blobs records name.
@@ -242,8 +275,12 @@ impl EvictorInner {
         if self.suspended.load(Ordering::Acquire) {
             pass.again = Some(SHORT_AGAIN);
         } else {
+            let short = self.wanted()? > 0;
+            self.shrink_zones(&mut queue, &mut pass, short)?;
             let wanted = self.wanted()?;
             self.make_room(&mut queue, &mut pass, wanted, self.age_min)?;
+            let short = self.pressing()? > 0;
+            self.press_zones(&mut queue, &mut pass, short)?;
             let pressing = self.pressing()?;
             self.make_room(&mut queue, &mut pass, pressing, self.age_min_pressing)?;
         }
@@ -251,7 +288,7 @@ impl EvictorInner {
         self.meter.set_short(short);
         if short {
             // Other processes may free space without a notification.
-            pass.again = Some(pass.again.map_or(SHORT_AGAIN, |again| again.min(SHORT_AGAIN)));
+            pass.again_after(SHORT_AGAIN);
         }
         if pass.deleted > 0 {
             tracing::info!(deleted = pass.deleted, freed = pass.freed, "evicted from the store");
@@ -267,15 +304,12 @@ impl EvictorInner {
         mut wanted: u64,
         keep: Duration,
     ) -> Result<(), CasError> {
-        let sooner = |again: Duration, pass: &mut Pass| {
-            pass.again = Some(pass.again.map_or(again, |known| known.min(again)));
-        };
         while wanted > 0 {
             let now = SystemTime::now();
             let Some(oldest) = queue.candidates.front() else {
                 match queue.scanned {
                     Some((at, took)) if at.elapsed() < took * SCAN_SHARE => {
-                        sooner((took * SCAN_SHARE).saturating_sub(at.elapsed()), pass);
+                        pass.again_after((took * SCAN_SHARE).saturating_sub(at.elapsed()));
                         break;
                     }
                     _ => self.scan(queue),
@@ -289,7 +323,7 @@ impl EvictorInner {
             };
             let life = keep.saturating_sub(now.duration_since(oldest.touched).unwrap_or_default());
             if !life.is_zero() {
-                sooner(life, pass);
+                pass.again_after(life);
                 break;
             }
             let Some(oldest) = queue.candidates.pop_front() else {
@@ -301,18 +335,19 @@ impl EvictorInner {
             wanted = wanted.saturating_sub(freed);
         }
         if wanted > 0 && pass.linked > 0 {
-            sooner(LINKED_AGAIN, pass);
+            pass.again_after(LINKED_AGAIN);
         }
         Ok(())
     }
 
     fn scan(&self, queue: &mut Queue) {
         let started = Instant::now();
-        let before = self.meter.written();
+        let (before, had) = (self.meter.written(), self.meter.zones().gained_by_all());
         let Scan { candidates, bytes } = scan(self.local.layout());
-        self.local.remove_stray_marks(SystemTime::now() - self.age_min);
+        let possessed = self.local.count_marks(SystemTime::now() - self.age_min);
         // Files written during the scan may be counted twice, until the next scan.
         self.meter.counted(bytes + (self.meter.written() - before));
+        self.meter.zones().counted(&possessed, &had);
         queue.candidates = candidates;
         queue.scanned = Some((Instant::now(), started.elapsed()));
     }
@@ -365,7 +400,9 @@ impl EvictorInner {
         }
         self.local.forget(&entry.digest);
         if entry.kind == Kind::Blob {
-            self.local.unmark(&entry.digest, cutoff);
+            for zone in self.local.unmark(&entry.digest, cutoff) {
+                self.zone_lost(&zone, &entry.digest);
+            }
         }
         pass.deleted += 1;
         pass.freed += meta.blocks() * 512;
@@ -400,3 +437,5 @@ fn present<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod zone_tests;

@@ -98,10 +98,14 @@ impl Cas {
         paths: Vec<PathBuf>,
         call: &Arc<PutCall>,
     ) -> Vec<Result<BlobDigest, CasError>> {
-        let outcomes = self.put_part(first, paths, call).await;
         if self.view().is_none() {
-            return outcomes;
+            return self.put_part(first, paths, call).await;
         }
+        if let Err(error) = self.admit_files(call.function, &paths).await {
+            call.failed.note(first);
+            return vec![Err(error)];
+        }
+        let outcomes = self.put_part(first, paths, call).await;
         let digests: Vec<BlobDigest> = outcomes.iter().filter_map(|it| it.as_ref().ok()).copied().collect();
         match self.prove(&digests).await {
             Ok(()) => outcomes,

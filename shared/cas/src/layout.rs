@@ -180,6 +180,11 @@ impl Layout {
         self.root.join("trash")
     }
 
+    /// Where the evictor of the folder has the one mark that it is removing.
+    pub(crate) fn trashed_mark(&self) -> PathBuf {
+        self.trash().join("mark")
+    }
+
     pub(crate) fn trash_path(&self, entry: &Entry) -> PathBuf {
         let mut path = self.trash();
         path.push(entry.trash_name());

@@ -14,7 +14,7 @@ mod write;
 
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
-use model::BlobDigest;
+use model::{BlobDigest, Zone, ZoneUse};
 use parking_lot::RwLock;
 
 use crate::{
@@ -29,6 +29,7 @@ use memory::SmallBlobs;
 
 pub(crate) use files::WantedFile;
 pub use list::Listed;
+pub(crate) use marks::{LookUp, Mark};
 pub(crate) use records::{Stamp, content_of, record_of};
 pub(crate) use spool::Spool;
 pub(crate) use stage::Staged;
@@ -39,6 +40,9 @@ pub trait UsageSink: Send + Sync + 'static {
     /// Adds `bytes` of disk usage, in allocated blocks. Called from blocking threads, once for each batch
     /// of writes; must not block.
     fn used(&self, bytes: u64);
+
+    /// A zone has `more` than before. Called once for each batch of marks; must not block.
+    fn possessed(&self, zone: &Zone, more: ZoneUse);
 
     /// A write failed for want of space, or was refused. Must not block.
     fn lacks_space(&self);
@@ -221,6 +225,15 @@ impl Local {
             && let Some(sink) = &*self.sink.read()
         {
             sink.used(bytes);
+        }
+    }
+
+    /// Reports what a zone has that it did not have before.
+    fn possessed(&self, zone: &Zone, more: ZoneUse) {
+        if more != ZoneUse::NOTHING
+            && let Some(sink) = &*self.sink.read()
+        {
+            sink.possessed(zone, more);
         }
     }
 

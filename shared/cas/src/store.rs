@@ -1,9 +1,12 @@
 //! The store: its parts, what it has, and its counters.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashSet},
+    sync::Arc,
+};
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use model::{BlobDigest, Sight};
+use model::{BlobDigest, Sight, Zone};
 
 use crate::{
     CasConfig, CasError, CasStats, Refusal, UsageSink,
@@ -73,6 +76,11 @@ impl Cas {
     /// Opens the store in its folder and creates missing subfolders.
     pub fn open(config: CasConfig) -> Result<Self, CasError> {
         let backing = config.backing.as_deref().map(|url| Backing::open(url, &config)).transpose()?;
+        if let (Some(Backing::Objects(_)), false) = (&backing, config.zone_limits.is_empty()) {
+            let why =
+                "zone_limits need a store in a folder; limit an object store by rules of its bucket".into();
+            return Err(CasError::Unsupported { url: config.backing.unwrap_or_default(), why });
+        }
         let tier = match &backing {
             Some(Backing::Objects(_)) => Tier::Copies { proof_age_max: Some(config.retention / 2) },
             Some(Backing::Remote(_)) => Tier::Copies { proof_age_max: None },
@@ -171,6 +179,11 @@ impl Cas {
     /// Sets which writes of new blobs are refused.
     pub fn set_refusal(&self, refusal: Refusal) {
         self.local().refusal().set(refusal);
+    }
+
+    /// Sets the zones whose new blobs are refused with [`CasError::ZoneFull`].
+    pub fn set_refused_zones(&self, zones: BTreeSet<Zone>) {
+        self.local().refusal().set_zones(zones);
     }
 
     /// Whether any writes of new blobs are refused.

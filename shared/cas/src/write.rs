@@ -38,6 +38,23 @@ impl Cas {
     /// Stores many blobs as one batch. Returns the outcome of each, in their order. The refusal of one
     /// does not affect the others.
     pub async fn put_many(&self, blobs: Vec<(BlobDigest, Bytes)>) -> Vec<Result<(), CasError>> {
+        if self.admits_all(blobs.iter().map(|(digest, _)| digest.size)) {
+            return self.put_admitted(blobs).await;
+        }
+        let mut outcomes = Vec::with_capacity(blobs.len());
+        for (digest, content) in blobs {
+            outcomes.push(match self.admit(&digest).await {
+                Ok(()) => {
+                    let stored = self.put_admitted(vec![(digest, content)]).await.pop();
+                    stored.present_or(Err(CasError::Stopping), "the outcome of storing one blob")
+                }
+                Err(error) => Err(error),
+            });
+        }
+        outcomes
+    }
+
+    async fn put_admitted(&self, blobs: Vec<(BlobDigest, Bytes)>) -> Vec<Result<(), CasError>> {
         let count = blobs.len();
         let to_prove: Vec<BlobDigest> = match self.view() {
             Some(_) => blobs.iter().map(|(digest, _)| *digest).collect(),

@@ -40,6 +40,7 @@ impl Cas {
     /// Starts to write a blob. Refuses at once a blob that is too large and, when the store is full, a new blob.
     pub async fn writer(&self, digest: BlobDigest) -> Result<CasWriter, CasError> {
         self.local().check_size(&digest)?;
+        self.admit(&digest).await?;
         if self.local().refuses_blob(digest.size) && !self.contains(&digest).await? {
             return self.local().noted(Err(CasError::Full));
         }

@@ -4,16 +4,26 @@
 //! workers stored it for the zone. A mark records the proof: an empty file beside the blobs, and an object where
 //! these are in an object store. The mark goes with the blob. One that outlives it does no harm, because
 //! the zone had the content.
+//!
+//! A zone with a limit touches its marks when it relies on blobs: the evictor takes those away that it did not rely on for the
+//! longest time. Whether other zones have or use a blob changes nothing for it, so that it cannot learn that.
 
+mod admission;
 mod marks;
 
 use std::{collections::HashMap, sync::Arc};
 
-use model::{BlobDigest, Sight, Zone};
+use model::{BlobDigest, Sight, Zone, ZoneLimit};
 use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 
-use crate::{CasConfig, backing::Backing, known::Moment, trees::Trees};
+use crate::{
+    CasConfig,
+    backing::Backing,
+    known::Moment,
+    local::{Local, LookUp},
+    trees::Trees,
+};
 
 /// How long a mark that was seen need not be looked up again: an object store may delete old ones.
 const SEEN_MS: Moment = 3600 * 1000;
@@ -28,6 +38,8 @@ pub(crate) struct View {
 
 #[derive(Debug)]
 struct Bounds {
+    /// How much the zone may have; none also if a farm behind the store decides.
+    limit: Option<ZoneLimit>,
     marks: SeenMarks,
     trees: Trees,
     /// The farm behind the store, asked on behalf of the zone: it has the marks.
@@ -52,8 +64,13 @@ impl Views {
 
 impl View {
     pub(crate) fn new(sight: &Sight, config: &CasConfig, backing: Option<&Backing>) -> Self {
+        let limit = |zone| config.zone_limits.of(zone).filter(|_| backing.is_none());
         let bounds = sight.is_bounded.then(|| Bounds {
-            marks: SeenMarks(Cache::new(config.known_max.max(64))),
+            limit: limit(&sight.zone),
+            marks: SeenMarks {
+                seen: Cache::new(config.known_max.max(64)),
+                may_go: std::iter::once(&sight.zone).chain(&sight.parent).any(|zone| limit(zone).is_some()),
+            },
             trees: Trees::new(config.memo_bytes),
             backing: match backing {
                 Some(Backing::Remote(farm)) => {
@@ -88,6 +105,17 @@ impl View {
         self.bounds.is_some()
     }
 
+    /// How much the zone may have, if that is limited.
+    pub(crate) fn limit(&self) -> Option<ZoneLimit> {
+        self.bounds.as_ref()?.limit
+    }
+
+    /// How the marks of one of its zones are looked up. What it reads from its parent the parent does not rely on: otherwise
+    /// the zone could keep the parent from ever losing it.
+    fn look_up(&self, zone: &Zone) -> LookUp {
+        if self.limit().is_some() && *zone == self.sight.zone { LookUp::Relying } else { LookUp::Passive }
+    }
+
     /// The zones whose blobs it sees, its own first, and the marks that were seen.
     fn marks(&self) -> Option<(Vec<&Zone>, &SeenMarks)> {
         let bounds = self.bounds.as_ref()?;
@@ -106,16 +134,23 @@ struct SeenMark {
 
 /// The marks that this process has seen of a zone.
 #[derive(Debug)]
-struct SeenMarks(Cache<BlobDigest, SeenMark>);
+struct SeenMarks {
+    seen: Cache<BlobDigest, SeenMark>,
+    /// Whether the evictor takes marks away because of a limit.
+    may_go: bool,
+}
 
 impl SeenMarks {
-    fn fresh(&self, blob: &BlobDigest, now: Moment) -> Option<SeenMark> {
-        self.0.get(blob).filter(|seen| now.saturating_sub(seen.at) < SEEN_MS)
+    fn fresh(&self, blob: &BlobDigest, local: &Local, now: Moment) -> Option<SeenMark> {
+        let is_fresh = |at| {
+            if self.may_go { local.is_fresh(at, now) } else { now.saturating_sub(at) < SEEN_MS }
+        };
+        self.seen.get(blob).filter(|seen| is_fresh(seen.at))
     }
 
     fn note(&self, blobs: &[BlobDigest], at: Moment, is_own: bool) {
         for blob in blobs {
-            self.0.insert(*blob, SeenMark { at, is_own });
+            self.seen.insert(*blob, SeenMark { at, is_own });
         }
     }
 }

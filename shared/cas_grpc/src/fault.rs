@@ -26,6 +26,10 @@ pub fn status_of(error: &CasError) -> Status {
         | CasError::Malformed { .. } => Status::invalid_argument(message),
         CasError::TooLargeAtOnce { .. } => Status::out_of_range(message),
         CasError::Missing { .. } | CasError::NotFound { .. } => Status::not_found(message),
+        CasError::AboveZoneLimit { .. } => status::zone_limit(message, None),
+        CasError::ZoneFull { .. } | CasError::RefusedForZone { .. } => {
+            status::zone_limit(message, Some(RETRY_FULL))
+        }
         CasError::Full => status::retry(Code::ResourceExhausted, message, RETRY_FULL),
         CasError::Backing { .. } => {
             tracing::warn!(error = telemetry::error_chain(error), "the object store failed");

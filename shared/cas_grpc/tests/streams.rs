@@ -10,6 +10,7 @@ use bytes::Bytes;
 use cas_grpc::Limits;
 use common::{Blake3, Options, Server, Sha256, noise, pieces};
 use futures::{StreamExt as _, stream};
+use listener::Patience;
 use model::BlobDigest;
 use prost::Message as _;
 use reapi::{
@@ -95,7 +96,7 @@ async fn one_upload_is_written_by_many_at_once_in_mixed_encodings() {
 }
 
 #[tokio::test]
-async fn a_refused_write_leaves_nothing_to_resume() {
+async fn g10_a_refused_write_leaves_nothing() {
     let server = Server::start().await;
     for length in [100, 300_000] {
         let content = noise(length, 7);
@@ -120,11 +121,12 @@ async fn a_refused_write_leaves_nothing_to_resume() {
 }
 
 #[tokio::test]
-async fn a_decompression_bomb_is_stopped_at_the_size_of_its_digest() {
+async fn g10_a_decompression_bomb_is_stopped_at_the_size_of_its_digest() {
     let server = Server::start().await;
     let bomb = packed(&vec![0; 512 << 20]);
     let digest = BlobDigest { size: 100_000, ..Sha256.digest(b"bomb") };
     assert_eq!(code(server.write(&upload_zstd(&digest), &bomb, 10_000).await), Code::InvalidArgument);
+    assert_eq!(walk(&server.folder.path().join("cas/cas")), 0, "nothing is stored");
 }
 
 #[tokio::test]
@@ -319,4 +321,133 @@ async fn many_uploads_share_one_connection_and_its_windows() {
     for committed in futures::future::join_all(writes).await {
         committed.unwrap();
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b3_partial_uploads_are_reaped_by_idle_time() {
+    const BEGUN: u64 = 500;
+    let patience = std::time::Duration::from_millis(500);
+    let limits = Limits { broken_uploads: 1000, broken_upload_keep: patience, ..Limits::default() };
+    let options = Options {
+        limits,
+        in_flight_bytes: Some(8 << 20),
+        patience: Patience { body: patience, ..Patience::default() },
+        ..Options::default()
+    };
+    let server = Server::with(options).await;
+    let files = || std::fs::read_dir(server.folder.path().join("cas/tmp")).unwrap().count();
+    let name = |n: u64| upload(&BlobDigest { size: 1 << 20, ..Sha256.digest(&n.to_le_bytes()) });
+    // Half of them end their streams, the others leave them open and send nothing more.
+    let mut open = Vec::new();
+    for n in 0..BEGUN {
+        let part = pieces(&name(n), &[7; 20_000], 20_000, 0, false);
+        if n % 2 == 0 {
+            server.send(part).await.unwrap();
+            continue;
+        }
+        let mut client = reapi::stream::ByteStreamClient::new(server.shared());
+        let part = stream::iter(part).chain(stream::pending());
+        open.push(tokio::spawn(async move { client.write(part).await }));
+    }
+    assert!(files() > 0, "parts are on the disk");
+    for call in open {
+        let status = call.await.unwrap().unwrap_err();
+        assert!(
+            matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled | Code::Aborted),
+            "{status:?}"
+        );
+    }
+    // What they sent may be resumed for a while; then nothing is left of it, on the disk or in memory.
+    let begun = std::time::Instant::now();
+    while files() > 0 {
+        assert!(begun.elapsed() < std::time::Duration::from_secs(20), "{} files are left", files());
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    for n in [0, 1, BEGUN - 1] {
+        assert_eq!(server.query(&name(n)).await.unwrap().committed_size, 0);
+    }
+    let content = noise(8 << 20, 40);
+    let digest = Sha256.digest(&content);
+    let name = upload(&digest);
+    let whole = server.write(&name, &content, 1 << 20);
+    let whole = tokio::time::timeout(std::time::Duration::from_secs(20), whole);
+    whole.await.expect("the memory of uploads is free again").unwrap();
+}
+
+#[tokio::test]
+async fn g9_reads_beyond_a_blob_and_hostile_names_are_refused() {
+    let server = Server::start().await;
+    let digest = server.put(&noise(1000, 50)).await;
+    let name = format!("main/blobs/{digest}");
+    for (offset, limit, expected) in [
+        (-1, 0, Code::OutOfRange),
+        (i64::MIN, 0, Code::OutOfRange),
+        (1001, 0, Code::OutOfRange),
+        (i64::MAX, 0, Code::OutOfRange),
+        (i64::MAX, i64::MAX, Code::OutOfRange),
+        (0, -1, Code::InvalidArgument),
+        (0, i64::MIN, Code::InvalidArgument),
+    ] {
+        assert_eq!(code(server.read(&name, offset, limit).await), expected, "{offset} {limit}");
+    }
+    // A limit may be beyond the end.
+    assert_eq!(server.read(&name, 1, i64::MAX).await.unwrap().len(), 999);
+    assert_eq!(server.read(&name, 1000, 1).await.unwrap().len(), 0);
+    let (hex, size) = (digest.hex(), digest.size);
+    for hostile in [
+        format!("main/blobs/../{hex}/{size}"),
+        format!("../blobs/{hex}/{size}"),
+        format!("main/%2e%2e/blobs/{hex}/{size}"),
+        format!("main/blobs/%2e%2e%2f{hex}/{size}"),
+        format!("main/blobs/{hex}\0/{size}"),
+        format!("main\0/blobs/{hex}/{size}"),
+        format!("main/blobs/{hex}/{size}\0"),
+        format!("main/blobs/{hex}/-{size}"),
+        format!("main/blobs/{hex}/+{size}"),
+        format!("main/blobs/{hex}/99999999999999999999999"),
+        format!("main/blobs/{hex}/0x3e8"),
+        format!("main/blobs/{hex}//{size}"),
+        format!("{}/blobs/{hex}/{size}", "a".repeat(10_000)),
+        format!("main/blobs/{}/{size}", "a".repeat(10_000)),
+        format!("main/blobs//etc/passwd/{size}"),
+    ] {
+        assert_eq!(code(server.read(&hostile, 0, 0).await), Code::InvalidArgument, "{hostile:?}");
+        let write = hostile.replacen("/blobs/", "/uploads/6f1c/blobs/", 1);
+        if !hostile.ends_with('\0') {
+            assert_eq!(code(server.write(&write, b"x", 10).await), Code::InvalidArgument, "{write:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn g10_digests_that_are_not_spelt_as_they_must_be_are_refused() {
+    let server = Server::start().await;
+    let content = noise(1000, 51);
+    let digest = Sha256.digest(&content);
+    let hex = digest.hex();
+    for (hash, size) in [
+        (hex.to_uppercase(), 1000),
+        (hex[..63].to_owned(), 1000),
+        (format!("{hex}0"), 1000),
+        (format!("{}g", &hex[..63]), 1000),
+        (String::new(), 1000),
+        (hex.clone(), 999),
+        (hex.clone(), 1001),
+        (hex.clone(), 0),
+    ] {
+        for encoding in ["blobs", "compressed-blobs/zstd"] {
+            let sent = if encoding == "blobs" { content.clone() } else { packed(&content) };
+            let name = format!("main/uploads/6f1c/{encoding}/{hash}/{size}");
+            assert_eq!(code(server.write(&name, &sent, 400).await), Code::InvalidArgument, "{name}");
+        }
+    }
+    assert!(!server.has(&digest).await);
+    let stored = walk(&server.folder.path().join("cas/cas"));
+    assert_eq!(stored, 0, "nothing is stored");
+}
+
+/// The number of files below a folder.
+fn walk(folder: &std::path::Path) -> usize {
+    let entries = std::fs::read_dir(folder).unwrap().flatten();
+    entries.map(|entry| if entry.path().is_dir() { walk(&entry.path()) } else { 1 }).sum()
 }

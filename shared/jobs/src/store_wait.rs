@@ -11,11 +11,12 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Time between two attempts.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// The code of a failure of the store that may pass; `None` if the error is about the content.
+/// The code of a failure of the store that may pass; `None` if the error is about the content, or the trust zone of the build
+/// has as much as it may have: another worker would fail too.
 pub fn passing_code(error: &CasError) -> Option<ReasonCode> {
     if error.is_full() {
         Some(ReasonCode::DiskFull)
-    } else if error.is_about_content() {
+    } else if error.is_about_content() || error.is_zone_limit() {
         None
     } else {
         Some(ReasonCode::StoreUnreachable)

@@ -54,6 +54,7 @@ mod urgency;
 mod validate;
 mod worker;
 mod workspace_keys;
+mod zone_limits;
 
 pub use api::{
     ApiError, BuildView, CancelBody, CancelReply, CancelRequest, CreateReply, ErrorCode, GetRequest,
@@ -158,3 +159,4 @@ pub use worker::{
     WorkerStatus, WorkerView, WorkspaceState,
 };
 pub use workspace_keys::{WarmKey, WorkspaceKeys};
+pub use zone_limits::{ZoneLimit, ZoneLimits, ZoneUse};

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
-use model::{Group, ParseIdError, Sight, Zone};
+use model::{Group, ParseIdError, Sight, Zone, ZoneLimits};
 
 /// The zones of a farm and their groups. Empty in a farm without zones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -61,6 +61,17 @@ impl Zones {
     pub fn has(&self, zone: &Zone) -> bool {
         self.are_used()
             && (zone.is_default() || *zone == Zone::of_images() || self.parents.contains_key(zone))
+    }
+
+    /// Fails if a limit is for a zone that the farm does not have.
+    pub fn check_limits(&self, limits: &ZoneLimits) -> Result<(), ParseZoneError> {
+        match limits.named().find(|zone| !self.has(zone)) {
+            Some(zone) => {
+                let wanted = "zone_limits names it, and the setting zones does not have it".to_owned();
+                Err(ParseZoneError { zone: zone.to_string(), wanted })
+            }
+            None => Ok(()),
+        }
     }
 
     /// What a zone sees by itself: its own results and blobs, and those of its parent.
@@ -262,6 +273,18 @@ mod tests {
         assert!(reach(Some("pulls"), &["web"]).unwrap_err().contains("group web is in zone main"));
         assert!(reach(None, &["web", "web-pulls"]).is_err());
         assert!(reach(Some("nowhere"), &[]).unwrap_err().contains("setting zones"));
+    }
+
+    #[test]
+    fn a_limit_is_for_a_zone_of_the_farm() {
+        let check = |name: &str| {
+            let limits = BTreeMap::from([(name.to_owned(), model::ZoneLimit { bytes_max: 9, blobs_max: 0 })]);
+            zones().check_limits(&ZoneLimits::try_from(limits).unwrap())
+        };
+        for name in ["*", "main", "default", "images"] {
+            assert_eq!(check(name), Ok(()), "{name}");
+        }
+        assert!(check("mian").unwrap_err().to_string().contains("the setting zones does not have it"));
     }
 
     #[test]

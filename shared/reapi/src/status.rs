@@ -74,6 +74,8 @@ const RETRY_INFO: &str = "google.rpc.RetryInfo";
 const ERROR_INFO: &str = "google.rpc.ErrorInfo";
 /// The reason of an error whose cause is a registry of images, and the service that defines it.
 const REGISTRY_UNAVAILABLE: (&str, &str) = ("REGISTRY_UNAVAILABLE", "forebay");
+/// The same of an error whose cause is the limit of a trust zone.
+const ZONE_LIMIT: (&str, &str) = ("ZONE_LIMIT", "forebay");
 const URL: &str = "type.googleapis.com/";
 
 /// Packs a message into an `Any` with its full type name, such as `google.rpc.RetryInfo`.
@@ -151,16 +153,34 @@ pub fn retry(code: Code, message: impl Into<String>, after: Duration) -> Status 
 
 /// `UNAVAILABLE` because a registry of images does not answer, with the delay before the next attempt.
 pub fn registry_unavailable(message: impl Into<String>, after: Duration) -> Status {
-    let (reason, domain) = REGISTRY_UNAVAILABLE;
-    let info = ErrorInfo { reason: reason.into(), domain: domain.into() };
-    let details = vec![any(&retry_info(after), RETRY_INFO), any(&info, ERROR_INFO)];
+    let details = vec![any(&retry_info(after), RETRY_INFO), error_info(REGISTRY_UNAVAILABLE)];
     with_details(Code::Unavailable, message, details)
+}
+
+/// `RESOURCE_EXHAUSTED` because a trust zone has as much as it may have; with the delay before the next attempt, if any.
+pub fn zone_limit(message: impl Into<String>, after: Option<Duration>) -> Status {
+    let retry = after.map(|after| any(&retry_info(after), RETRY_INFO));
+    let details = retry.into_iter().chain([error_info(ZONE_LIMIT)]).collect();
+    with_details(Code::ResourceExhausted, message, details)
+}
+
+fn error_info((reason, domain): (&str, &str)) -> Any {
+    any(&ErrorInfo { reason: reason.into(), domain: domain.into() }, ERROR_INFO)
 }
 
 /// Whether the cause of an error is a registry of images, and not the server that sent it.
 pub fn is_registry_unavailable(status: &Status) -> bool {
+    has_cause(status, REGISTRY_UNAVAILABLE)
+}
+
+/// Whether the cause of an error is the limit of a trust zone, and not the server that sent it.
+pub fn is_zone_limit(status: &Status) -> bool {
+    has_cause(status, ZONE_LIMIT)
+}
+
+fn has_cause(status: &Status, cause: (&str, &str)) -> bool {
     let mut causes = rpc_status(status).details.into_iter().filter_map(|any| unpack(&any, ERROR_INFO));
-    causes.any(|info: ErrorInfo| (info.reason.as_str(), info.domain.as_str()) == REGISTRY_UNAVAILABLE)
+    causes.any(|info: ErrorInfo| (info.reason.as_str(), info.domain.as_str()) == cause)
 }
 
 fn retry_info(after: Duration) -> RetryInfo {
@@ -222,6 +242,12 @@ mod tests {
         let status = registry_unavailable("later", Duration::from_secs(1));
         assert!(is_registry_unavailable(&status) && status.code() == Code::Unavailable);
         assert_eq!(retry_delay(&rpc_status(&status)), Some(Duration::from_secs(1)));
+        assert!(!is_zone_limit(&status));
+        for after in [None, Some(Duration::from_secs(30))] {
+            let status = zone_limit("too much", after);
+            assert!(is_zone_limit(&status) && status.code() == Code::ResourceExhausted);
+            assert_eq!(retry_delay(&rpc_status(&status)), after);
+        }
         let status = bad_request("qualifiers.name", "\"x\" not supported");
         let violations = field_violations(&rpc_status(&status));
         assert_eq!(violations[0].field, "qualifiers.name");

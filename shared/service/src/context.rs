@@ -298,6 +298,7 @@ fn cas_config(settings: &StoreSettings) -> Result<CasConfig, StartError> {
         (_, Some(folder)) => (PathBuf::from(folder), None),
         (url, None) => (data_folder(&settings.data, "cas")?, Some(url.to_owned())),
     };
+    settings.zones.parse::<Zones>()?.check_limits(&settings.zone_limits)?;
     Ok(CasConfig {
         backing,
         memory_bytes: settings.memory_bytes,
@@ -306,6 +307,7 @@ fn cas_config(settings: &StoreSettings) -> Result<CasConfig, StartError> {
         keep_min: settings.keep_min,
         retention: settings.retention,
         fsync: settings.fsync,
+        zone_limits: settings.zone_limits.clone(),
         ..CasConfig::new(root)
     })
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use invariant::impossible;
-use model::{ActionOrder, BandOrder, EstimatorKind, ExecutorType, Occupancy, ResourceName};
+use model::{ActionOrder, BandOrder, EstimatorKind, ExecutorType, Occupancy, ResourceName, ZoneLimits};
 
 use crate::{BuildNetwork, BuildSandbox, GroupsWithoutQuota, LogFormat, SandboxKind, Settings, SlotCores};
 
@@ -169,6 +169,7 @@ impl Default for Settings {
             job_tasks_in_flight: 512,
             instances: "=default main=default main/*=default".into(),
             zones: String::new(),
+            zone_limits: ZoneLimits::default(),
             fetch_timeout_seconds: 600,
             actions_days: 3,
             actions_bytes_max: 0,

@@ -11,7 +11,7 @@ use std::{
 
 use model::{
     ActionOrder, Amount, BandOrder, BuildLimits, EstimatorKind, ExecutorType, FetchHost, Group, Occupancy,
-    Priority, ResourceName, ScaledPool, SomeTimeLimits,
+    Priority, ResourceName, ScaledPool, SomeTimeLimits, ZoneLimits,
 };
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 
@@ -345,6 +345,10 @@ pub struct Settings {
     /// Trust zones, which do not see each other's blobs and results of actions, and their quota groups: `ZONE=GROUP[,GROUP...]`, or
     /// `ZONE<PARENT=...` for one that also reads from another. All processes of the farm need the same. Empty: no zones.
     pub zones: String,
+    /// How much each zone may have in a store in a folder: `bytes_max` and `blobs_max` (0: no limit) by its name, or `*` for those
+    /// that are not named. All processes on the store need the same. Empty: no limits.
+    #[serde(deserialize_with = "structured")]
+    pub zone_limits: ZoneLimits,
     /// Maximum time in seconds to download an asset from its origin.
     pub fetch_timeout_seconds: u64,
 

@@ -56,6 +56,19 @@ fn each_priority_may_have_an_order_of_its_own() {
 }
 
 #[test]
+fn each_zone_may_have_a_limit_and_so_may_all_others() {
+    let limit = |settings: &Settings, zone: &str| settings.store().zone_limits.of(&zone.parse().unwrap());
+    let file = "zones = \"a=g\"\n[zone_limits]\na = { bytes_max = 5_000 }\n\"*\" = { blobs_max = 7 }\n";
+    let settings = load(file, &[]).unwrap();
+    assert_eq!(limit(&settings, "a").map(|limit| (limit.bytes_max, limit.blobs_max)), Some((5000, 0)));
+    assert_eq!(limit(&settings, "default").map(|limit| limit.blobs_max), Some(7));
+    let by_variable = load("", &[("FOREBAY_ZONE_LIMITS", r#"{"*":{"blobs_max":8}}"#)]).unwrap();
+    assert_eq!(limit(&by_variable, "a").map(|limit| limit.blobs_max), Some(8));
+    assert_eq!(limit(&load("", &[]).unwrap(), "a"), None);
+    assert!(load("[zone_limits.a]\nbytes = 1\n", &[]).is_err());
+}
+
+#[test]
 fn each_group_may_be_archived_for_days_of_its_own() {
     let settings = load("[archive_days_by_group]\nshort = 7\n", &[]).unwrap();
     assert_eq!(settings.archive_days_by_group, [("short".parse().unwrap(), 7)].into());

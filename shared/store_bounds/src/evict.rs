@@ -6,7 +6,7 @@ use cas::{Cas, CasError, CasRoom, Evictor, EvictorConfig, Pass};
 use disk::{Reserve, Space};
 use nix::fcntl::{Flock, FlockArg};
 use service::{Context, ServiceError, StartError};
-use telemetry::metrics::{Counter, Gauge, Readings, count};
+use telemetry::metrics::{Counter, Gauge, Label, Readings, count};
 use tokio::sync::oneshot;
 
 use crate::usage::{StoreUsage, govern};
@@ -64,12 +64,19 @@ pub async fn run(context: &Context, cas: &Cas, evictor: &Evictor) -> Result<(), 
 
 /// Shows how full the store is in the metrics of this process.
 fn report_usage(evictor: &Evictor) {
-    let usage = evictor.usage();
+    let (usage, zones) = (evictor.usage(), evictor.zones());
     telemetry::on_scrape(move || {
         let CasRoom { used, max, refusal: _ } = usage();
         let mut readings = Readings::default();
         readings.add(Gauge::CasUsedBytes, &[], used);
         readings.add(Gauge::CasBytesMax, &[], max);
+        for room in zones() {
+            let labels = [(Label::Zone, room.zone.as_str())];
+            readings.add(Gauge::CasZoneBlobs, &labels, room.used.blobs);
+            readings.add(Gauge::CasZoneBytes, &labels, room.used.bytes);
+            readings.add(Gauge::CasZoneFull, &labels, u8::from(room.is_refused));
+            readings.add(Gauge::CasZoneUsedPercent, &labels, room.limit.percent(room.used));
+        }
         std::future::ready(Some(readings))
     });
 }

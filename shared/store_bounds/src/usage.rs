@@ -1,10 +1,10 @@
-//! Messages between the processes on one folder: how much each wrote, and whether the store is full.
+//! Messages between the processes on one folder: how much each wrote, and whether the store or a zone is full.
 //!
 //! Writers report their writes, a moment after a write and never otherwise. The evicting process reports when the
 //! store becomes full and when it no longer is, and answers processes that ask.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::Path,
     sync::{
         Arc,
@@ -14,8 +14,9 @@ use std::{
 };
 
 use bus::{Bus, BusError, Listener, Plain, Subject};
-use cas::{Cas, CasRoom, Evictor, Refusal, UsageSink};
-use model::StoreId;
+use cas::{Cas, CasRoom, Evictor, Refusal, UsageSink, ZoneRoom};
+use model::{StoreId, Zone, ZoneLimit, ZoneUse};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use service::{ServiceError, StartError, host_name};
 use tokio::{sync::Notify, task::JoinHandle, time::Instant};
@@ -40,6 +41,9 @@ struct Usage {
     /// Whether a write failed for want of space, or was refused.
     #[serde(default)]
     lacks_space: bool,
+    /// What zones have that they did not have before.
+    #[serde(default)]
+    zones: BTreeMap<Zone, ZoneUse>,
 }
 
 /// Processes with a store to the process that evicts from it.
@@ -69,6 +73,30 @@ struct State {
     used: u64,
     #[serde(default)]
     max: u64,
+    #[serde(default)]
+    zones: Vec<ZoneState>,
+}
+
+/// What a zone has in a store.
+#[derive(Debug, Serialize, Deserialize)]
+struct ZoneState {
+    zone: Zone,
+    used: ZoneUse,
+    limit: ZoneLimit,
+    /// Whether its writes are refused.
+    full: bool,
+}
+
+impl From<ZoneRoom> for ZoneState {
+    fn from(room: ZoneRoom) -> Self {
+        Self { zone: room.zone, used: room.used, limit: room.limit, full: room.is_refused }
+    }
+}
+
+impl From<ZoneState> for ZoneRoom {
+    fn from(state: ZoneState) -> Self {
+        Self { zone: state.zone, used: state.used, limit: state.limit, is_refused: state.full }
+    }
 }
 
 /// The process that evicts from a store to all with a store.
@@ -90,6 +118,10 @@ impl State {
             (true, false) => Refusal::All,
         }
     }
+
+    fn refused_zones(&self) -> BTreeSet<Zone> {
+        self.zones.iter().filter(|state| state.full).map(|state| state.zone.clone()).collect()
+    }
 }
 
 /// Usage of one store.
@@ -100,12 +132,15 @@ pub struct StoreRoom {
     /// Host and folder of the store, `HOST:PATH`; empty if they are not known.
     pub place: String,
     pub room: CasRoom,
+    /// What each zone has.
+    pub zones: Vec<ZoneRoom>,
 }
 
 /// Returns the usage of the farm's stores, of those that answer within `wait`.
 pub async fn store_rooms(bus: &Bus, wait: Duration) -> Result<Vec<StoreRoom>, ServiceError> {
     let mut states = bus.listen::<State>(&()).await?;
-    let question = Usage { store: String::new(), bytes: 0, asks: true, lacks_space: false };
+    let question =
+        Usage { store: String::new(), bytes: 0, asks: true, lacks_space: false, zones: BTreeMap::new() };
     let failed = |error: BusError| ServiceError::failed("asking how full the stores are", error);
     bus.send(&(), &question).await.map_err(failed)?;
     let mut found = BTreeMap::new();
@@ -113,13 +148,14 @@ pub async fn store_rooms(bus: &Bus, wait: Duration) -> Result<Vec<StoreRoom>, Se
         while let Some(message) = states.next().await {
             let state = message.content;
             let room = CasRoom { used: state.used, max: state.max, refusal: state.refusal() };
-            found.insert(state.store, (state.place, room));
+            let zones = state.zones.into_iter().map(ZoneRoom::from).collect();
+            let store = state.store;
+            found.insert(store.clone(), StoreRoom { store, place: state.place, room, zones });
         }
     };
     // The time limit is the normal end: the number of stores is not known.
     let _ = tokio::time::timeout(wait, hear).await;
-    let room = |(store, (place, room))| StoreRoom { store, place, room };
-    Ok(found.into_iter().map(room).collect())
+    Ok(found.into_values().collect())
 }
 
 /// Why a process reports to the one that evicts.
@@ -137,6 +173,7 @@ enum Cause {
 #[derive(Debug, Default)]
 pub struct StoreUsage {
     bytes: AtomicU64,
+    zones: Mutex<BTreeMap<Zone, ZoneUse>>,
     wake: Notify,
     /// Whether a write failed that is not reported yet.
     lacks_space: AtomicBool,
@@ -149,6 +186,11 @@ impl UsageSink for StoreUsage {
         self.wake.notify_one();
     }
 
+    fn possessed(&self, zone: &Zone, more: ZoneUse) {
+        self.add(zone, more);
+        self.wake.notify_one();
+    }
+
     fn lacks_space(&self) {
         self.lacks_space.store(true, Ordering::Release);
         self.failed.notify_one();
@@ -156,6 +198,12 @@ impl UsageSink for StoreUsage {
 }
 
 impl StoreUsage {
+    fn add(&self, zone: &Zone, more: ZoneUse) {
+        let mut zones = self.zones.lock();
+        let known = zones.entry(zone.clone()).or_default();
+        *known = known.plus(more);
+    }
+
     /// For every process that opens a store and does not evict from it. The task ends with `stop`.
     pub async fn join(cas: &Cas, bus: &Bus, stop: CancellationToken) -> Result<JoinHandle<()>, ServiceError> {
         let store = store_id(&cas.config().root)?;
@@ -188,7 +236,10 @@ impl StoreUsage {
                     self.report(&bus, &store, Cause::Write).await;
                 }
                 message = states.next() => match message.map(|message| message.content) {
-                    Some(state) if state.store == store => cas.set_refusal(state.refusal()),
+                    Some(state) if state.store == store => {
+                        cas.set_refusal(state.refusal());
+                        cas.set_refused_zones(state.refused_zones());
+                    }
                     Some(_) => {}
                     None => break,
                 },
@@ -211,19 +262,23 @@ impl StoreUsage {
 
     async fn report(&self, bus: &Bus, store: &str, cause: Cause) {
         let bytes = self.bytes.swap(0, Ordering::Relaxed);
+        let zones = std::mem::take(&mut *self.zones.lock());
         let (asks, lacks_space) = match cause {
             Cause::Question => (true, false),
             Cause::Write => (false, false),
             Cause::Failure => (false, self.lacks_space.swap(false, Ordering::AcqRel)),
         };
-        if bytes == 0 && !asks && !lacks_space {
+        if bytes == 0 && zones.is_empty() && !asks && !lacks_space {
             return;
         }
-        let usage = Usage { store: store.into(), bytes, asks, lacks_space };
+        let usage = Usage { store: store.into(), bytes, asks, lacks_space, zones };
         if let Err(error) = bus.send(&(), &usage).await {
             let error = telemetry::error_chain(&error);
             tracing::warn!(error, "cannot report the bytes written; they will be added to the next report");
             self.bytes.fetch_add(bytes, Ordering::Relaxed);
+            for (zone, more) in &usage.zones {
+                self.add(zone, *more);
+            }
             if lacks_space {
                 self.lacks_space();
             }
@@ -241,7 +296,7 @@ pub(crate) async fn govern(
     let store = store_id(root)?;
     let place = format!("{}:{}", host_name(), root.display());
     let mut usages = bus.listen::<Usage>(&()).await?;
-    let mut state = evictor.room();
+    let (mut state, mut refused_zones, zones) = (evictor.room(), evictor.refused_zones(), evictor.zones());
     let mut reconnects = bus.reconnects();
     let mut said = None;
     let mut said_at = Instant::now();
@@ -249,8 +304,13 @@ pub(crate) async fn govern(
     let mut repeats = false;
     loop {
         let found = *state.borrow_and_update();
+        if refused_zones.has_changed().unwrap_or(false) {
+            refused_zones.mark_unchanged();
+            said = None;
+        }
         if said != Some(found.refusal) {
-            said = announce(bus, (store.as_str(), place.as_str()), found).await.then_some(found.refusal);
+            let is_said = announce(bus, (store.as_str(), place.as_str()), found, zones()).await;
+            said = is_said.then_some(found.refusal);
             said_at = Instant::now();
             repeats = said.is_none();
         }
@@ -261,10 +321,19 @@ pub(crate) async fn govern(
                     return Ok(());
                 }
             }
+            changed = refused_zones.changed() => {
+                if changed.is_err() {
+                    return Ok(());
+                }
+                said = None;
+            }
             message = usages.next() => match message.map(|message| message.content) {
                 Some(usage) if usage.store == store || usage.store.is_empty() => {
                     if usage.bytes > 0 {
                         evictor.used(usage.bytes);
+                    }
+                    for (zone, more) in &usage.zones {
+                        evictor.possessed(zone, *more);
                     }
                     if usage.lacks_space {
                         evictor.lacks_space();
@@ -285,7 +354,7 @@ pub(crate) async fn govern(
 }
 
 /// Publishes the state. Returns whether that succeeded.
-async fn announce(bus: &Bus, (store, place): (&str, &str), room: CasRoom) -> bool {
+async fn announce(bus: &Bus, (store, place): (&str, &str), room: CasRoom, zones: Vec<ZoneRoom>) -> bool {
     let state = State {
         store: store.into(),
         place: place.into(),
@@ -293,6 +362,7 @@ async fn announce(bus: &Bus, (store, place): (&str, &str), room: CasRoom) -> boo
         takes_small: room.refusal != Refusal::All,
         used: room.used,
         max: room.max,
+        zones: zones.into_iter().map(ZoneState::from).collect(),
     };
     match bus.send(&(), &state).await {
         Ok(()) => true,
@@ -319,6 +389,6 @@ mod tests {
     #[test]
     fn a_report_of_an_earlier_version_is_read() {
         let usage = Usage::from_json(br#"{"store":"s","bytes":1,"asks":false}"#).unwrap();
-        assert!(usage.bytes == 1 && !usage.lacks_space);
+        assert!(usage.bytes == 1 && !usage.lacks_space && usage.zones.is_empty());
     }
 }

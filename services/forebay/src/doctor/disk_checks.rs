@@ -8,10 +8,10 @@ use std::{
 };
 
 use bus::Bus;
-use cas::Refusal;
+use cas::{Refusal, ZoneRoom};
 use disk::{Reserve, Space};
 use jetstream::Topology;
-use model::FarmRecord;
+use model::{FarmRecord, ZoneLimit};
 use settings::Settings;
 use store_bounds::{StoreRoom, store_rooms};
 use telemetry::error_chain;
@@ -91,9 +91,13 @@ async fn stores(bus: &Bus) -> Vec<Finding> {
             let advice = "the cas service is busy or not running; start it: forebay serve cas";
             vec![Finding::warn("cas", "no store reports its usage", advice)]
         }
-        Ok(rooms) => rooms.iter().map(store).collect(),
+        Ok(rooms) => rooms.iter().flat_map(store_and_zones).collect(),
         Err(error) => vec![Finding::fail("cas", error_chain(&error), "see the log of nats-server")],
     }
+}
+
+fn store_and_zones(found: &StoreRoom) -> impl Iterator<Item = Finding> {
+    std::iter::once(store(found)).chain(found.zones.iter().filter_map(zone))
 }
 
 fn store(found: &StoreRoom) -> Finding {
@@ -116,6 +120,32 @@ fn store(found: &StoreRoom) -> Finding {
         }
         Refusal::Nothing => Finding::ok("cas", used),
     }
+}
+
+/// What a zone with a limit has.
+fn zone(room: &ZoneRoom) -> Option<Finding> {
+    const LARGER: &str =
+        "store less in the zone, try again after cas_keep_min_seconds, or increase zone_limits";
+    if room.limit == ZoneLimit::default() {
+        return None;
+    }
+    let (limit, used, percent) = (room.limit, room.used, room.limit.percent(room.used));
+    let of = |max: u64, text: String| if max == 0 { String::new() } else { format!(" of {text}") };
+    let found = format!(
+        "zone {} has {}{} and {} blobs{}",
+        room.zone,
+        size(used.bytes),
+        of(limit.bytes_max, size(limit.bytes_max)),
+        used.blobs,
+        of(limit.blobs_max, limit.blobs_max.to_string()),
+    );
+    Some(if room.is_refused {
+        Finding::fail("zone", format!("{found}; its new blobs are refused"), LARGER)
+    } else if percent >= 95 {
+        Finding::warn("zone", format!("{found}; it loses blobs before cas_keep_seconds"), LARGER)
+    } else {
+        Finding::ok("zone", found)
+    })
 }
 
 fn disk(space: Space, settings: &Settings) -> Finding {
@@ -149,6 +179,7 @@ fn store_disk(folder: &Path, space: Space, settings: &Settings) -> Finding {
 #[cfg(test)]
 mod tests {
     use cas::CasRoom;
+    use model::ZoneUse;
 
     use super::*;
     use crate::doctor::Status;
@@ -157,7 +188,7 @@ mod tests {
     fn a_store_that_refuses_writes_says_why() {
         let of = |used, refusal| {
             let room = CasRoom { used, max: 42_949_672_960, refusal };
-            store(&StoreRoom { store: "id".to_owned(), place: "h:/data/cas".to_owned(), room })
+            store(&StoreRoom { store: "id".to_owned(), place: "h:/data/cas".to_owned(), room, zones: vec![] })
         };
         let short = of(0, Refusal::All);
         assert!(short.status == Status::Fail && short.found.contains("its disk lacks free space"));
@@ -165,6 +196,24 @@ mod tests {
         let full = of(50_000_000_000, Refusal::All);
         assert!(full.status == Status::Fail && !full.found.contains("disk"), "{}", full.found);
         assert_eq!(of(0, Refusal::Nothing).status, Status::Ok);
+    }
+
+    #[test]
+    fn a_zone_at_its_limit_is_named() {
+        let of = |blobs, blobs_max, is_refused| {
+            let limit = ZoneLimit { bytes_max: 0, blobs_max };
+            let used = ZoneUse { blobs, bytes: 4096 * blobs };
+            zone(&ZoneRoom { zone: "pulls".parse().unwrap(), used, limit, is_refused })
+        };
+        assert!(of(5, 0, false).is_none());
+        let little = of(50, 100, false).unwrap();
+        assert_eq!(
+            (little.status, &*little.found),
+            (Status::Ok, "zone pulls has 205 kB and 50 blobs of 100")
+        );
+        assert_eq!(of(96, 100, false).unwrap().status, Status::Warn);
+        let full = of(100, 100, true).unwrap();
+        assert!(full.status == Status::Fail && full.found.contains("refused"), "{}", full.found);
     }
 
     #[test]

@@ -109,6 +109,9 @@ impl Farm {
         if let RemoteError::Refused { status, .. } = &**failure
             && status.code() == tonic::Code::ResourceExhausted
         {
+            if reapi::status::is_zone_limit(status) {
+                return CasError::RefusedForZone { message: status.message().to_owned() };
+            }
             return CasError::Full;
         }
         let (url, source) = (self.url.clone(), Arc::clone(failure));

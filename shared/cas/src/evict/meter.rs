@@ -5,8 +5,10 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
+use model::{Zone, ZoneLimits, ZoneUse};
 use tokio::sync::{Notify, watch};
 
+use super::zone_meter::ZoneMeter;
 use crate::{
     UsageSink,
     refusal::{Refusal, Refusing},
@@ -37,6 +39,7 @@ pub(super) struct Meter {
     /// Something was written or could not be written.
     check: Notify,
     room: watch::Sender<CasRoom>,
+    zones: ZoneMeter,
 }
 
 impl UsageSink for Meter {
@@ -52,13 +55,20 @@ impl UsageSink for Meter {
         self.update_refusal();
     }
 
+    fn possessed(&self, zone: &Zone, more: ZoneUse) {
+        if self.zones.gained(zone, more) {
+            self.wake.notify_one();
+        }
+    }
+
     fn lacks_space(&self) {
         self.check.notify_one();
     }
 }
 
 impl Meter {
-    pub(super) fn new(max: u64, refusal: Arc<Refusing>) -> Self {
+    pub(super) fn new(max: u64, limits: ZoneLimits, refusal: Arc<Refusing>) -> Self {
+        let zones = ZoneMeter::new(limits, Arc::clone(&refusal));
         let (room, _) = watch::channel(CasRoom { used: 0, max, refusal: Refusal::Nothing });
         Self {
             max,
@@ -70,7 +80,12 @@ impl Meter {
             wake: Notify::new(),
             check: Notify::new(),
             room,
+            zones,
         }
+    }
+
+    pub(super) fn zones(&self) -> &ZoneMeter {
+        &self.zones
     }
 
     pub(super) fn room(&self) -> watch::Receiver<CasRoom> {

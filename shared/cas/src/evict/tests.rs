@@ -53,7 +53,7 @@ impl Store {
 
 impl Evictor {
     /// Runs a pass that does not rely on earlier scans.
-    async fn scan_and_pass(&self) -> Pass {
+    pub(super) async fn scan_and_pass(&self) -> Pass {
         *self.inner.queue.lock() = Queue::default();
         self.pass().await.unwrap()
     }

@@ -93,6 +93,19 @@ impl Local {
         }
     }
 
+    /// The digest of a regular file of at most `max` bytes.
+    pub(crate) fn digest_of(
+        &self,
+        function: DigestFunction,
+        path: &Path,
+        max: u64,
+    ) -> Result<BlobDigest, CasError> {
+        let limited = open(path)?.take(max.saturating_add(1));
+        let digest = hash_reader(limited, function).map_err(|source| unreadable(path, source))?;
+        self.check_size(&digest)?;
+        Ok(digest)
+    }
+
     /// Copies a file into `tmp/` and hashes the bytes that it copies.
     fn copy(
         &self,

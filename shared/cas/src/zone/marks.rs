@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use model::{BlobDigest, Zone};
 
-use crate::{Cas, CasError, backing::BATCH_CALLS, empty_blob::is_empty};
+use crate::{Cas, CasError, backing::BATCH_CALLS, empty_blob::is_empty, local::LookUp};
 
 /// Number of marks looked up or made in one blocking task.
 const MARKS: usize = 2048;
@@ -20,14 +20,13 @@ impl Cas {
 
     /// Those of `blobs` that this handle must not see, whether the store has them or not.
     pub(crate) async fn hidden(&self, blobs: &[BlobDigest]) -> Result<HashSet<BlobDigest>, CasError> {
-        let Some((zones, seen)) = self.view().and_then(|view| view.marks()) else {
-            return Ok(HashSet::new());
-        };
+        let Some(view) = self.view() else { return Ok(HashSet::new()) };
+        let Some((zones, seen)) = view.marks() else { return Ok(HashSet::new()) };
         if let Some(farm) = self.farm() {
             return Ok(farm.missing(blobs).await?.into_iter().collect());
         }
         let now = self.local().now();
-        let is_cold = |blob: &&BlobDigest| !is_empty(blob) && seen.fresh(blob, now).is_none();
+        let is_cold = |blob: &&BlobDigest| !is_empty(blob) && seen.fresh(blob, self.local(), now).is_none();
         let mut hidden: Vec<BlobDigest> = blobs.iter().filter(is_cold).copied().collect();
         hidden.sort_unstable();
         hidden.dedup();
@@ -35,7 +34,8 @@ impl Cas {
             if hidden.is_empty() {
                 break;
             }
-            let unmarked: HashSet<BlobDigest> = self.unmarked(zone, &hidden).await?.into_iter().collect();
+            let unmarked = self.unmarked(zone, &hidden, view.look_up(zone)).await?;
+            let unmarked: HashSet<BlobDigest> = unmarked.into_iter().collect();
             let (left, marked): (Vec<_>, Vec<_>) =
                 hidden.into_iter().partition(|blob| unmarked.contains(blob));
             seen.note(&marked, now, number == 0);
@@ -50,8 +50,8 @@ impl Cas {
         // The farm behind the store has marked what it received for the zone.
         let (None, Some(own)) = (self.farm(), zones.first().copied()) else { return Ok(()) };
         let now = self.local().now();
-        let is_new =
-            |blob: &&BlobDigest| !is_empty(blob) && !seen.fresh(blob, now).is_some_and(|seen| seen.is_own);
+        let has = |blob: &BlobDigest| seen.fresh(blob, self.local(), now).is_some_and(|seen| seen.is_own);
+        let is_new = |blob: &&BlobDigest| !is_empty(blob) && !has(blob);
         let new: Vec<BlobDigest> = blobs.iter().filter(is_new).copied().collect();
         if new.is_empty() {
             return Ok(());
@@ -89,12 +89,17 @@ impl Cas {
     }
 
     /// Those of `blobs` of which a zone has no mark.
-    async fn unmarked(&self, zone: &Zone, blobs: &[BlobDigest]) -> Result<Vec<BlobDigest>, CasError> {
+    pub(super) async fn unmarked(
+        &self,
+        zone: &Zone,
+        blobs: &[BlobDigest],
+        how: LookUp,
+    ) -> Result<Vec<BlobDigest>, CasError> {
         let parts: Vec<Vec<BlobDigest>> = blobs.chunks(MARKS).map(<[BlobDigest]>::to_vec).collect();
         let absent: Vec<Vec<BlobDigest>> = stream::iter(parts)
             .map(|part| {
                 let zone = zone.clone();
-                self.run_blocking(move |local| local.unmarked(&zone, &part))
+                self.run_blocking(move |local| local.unmarked(&zone, &part, how))
             })
             .buffered(4)
             .try_collect()

@@ -205,7 +205,7 @@ async fn when_full_only_what_is_there_is_taken() {
 }
 
 #[tokio::test]
-async fn damage_is_found_and_heals() {
+async fn b4_damage_is_found_and_heals() {
     let store = store();
     let content = noise(100_000, 1);
     let digest = store.keep(content.clone()).await;
@@ -258,6 +258,8 @@ impl cas::UsageSink for Sink {
     fn used(&self, bytes: u64) {
         self.used.fetch_add(bytes, std::sync::atomic::Ordering::Relaxed);
     }
+
+    fn possessed(&self, _: &model::Zone, _: model::ZoneUse) {}
 
     fn lacks_space(&self) {
         self.failed.fetch_add(1, std::sync::atomic::Ordering::Relaxed);

@@ -8,8 +8,9 @@ use bytes::Bytes;
 use cas::{Cas, CasConfig};
 use cas_grpc::{BlobApi, Limits, LiveRead, LogWrite};
 use futures::{StreamExt as _, stream};
-use listener::{ClientListener, Limiter, Protocol};
+use listener::{ClientListener, Limiter, Patience, Protocol};
 use model::{BlobDigest, DigestFunction};
+use policy::connections::ConnectionLimits;
 use reapi::{
     bytestream::{QueryWriteStatusRequest, QueryWriteStatusResponse, ReadRequest, WriteResponse},
     digest,
@@ -46,6 +47,8 @@ pub struct Options {
     pub executes: bool,
     pub limits: Limits,
     pub blob_bytes_max: Option<u64>,
+    pub in_flight_bytes: Option<u32>,
+    pub patience: Patience,
     pub live: Option<Arc<dyn LiveRead>>,
     pub log_writes: Option<Arc<dyn LogWrite>>,
 }
@@ -59,6 +62,7 @@ impl Server {
         let folder = tempfile::tempdir().unwrap();
         let mut config = CasConfig::new(folder.path().join("cas"));
         config.blob_bytes_max = options.blob_bytes_max.unwrap_or(config.blob_bytes_max);
+        config.in_flight_bytes = options.in_flight_bytes.unwrap_or(config.in_flight_bytes);
         let cas = Cas::open(config).unwrap();
         let routes = cas_grpc::routes(BlobApi {
             cas: cas.clone(),
@@ -74,7 +78,11 @@ impl Server {
         let url = format!("http://{}", listener.local_addr().unwrap());
         let (stop, stopped) = oneshot::channel::<()>();
         tokio::spawn(cas_grpc::serve(
-            ClientListener::new(listener, Protocol::Http2, Limiter::default()),
+            ClientListener::new(
+                listener,
+                Protocol::Http2,
+                Limiter::new(ConnectionLimits { total: 1000, per_client: 1000 }, options.patience),
+            ),
             cas_grpc::guarded(routes, callers::Callers::anyone()),
             async move {
                 let _ = stopped.await;
@@ -87,6 +95,11 @@ impl Server {
     /// URL of the server, for clients of the protocol.
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// The connection of the other calls.
+    pub fn shared(&self) -> Channel {
+        self.channel.clone()
     }
 
     /// Opens a separate connection to the server.

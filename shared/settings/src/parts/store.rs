@@ -1,5 +1,7 @@
 use std::{path::PathBuf, time::Duration};
 
+use model::ZoneLimits;
+
 use crate::Settings;
 
 /// Settings of the data folder and of the store of blobs and action results.
@@ -16,6 +18,7 @@ pub struct StoreSettings {
     pub fsync: bool,
     pub disk_left_percent: u8,
     pub zones: String,
+    pub zone_limits: ZoneLimits,
 }
 
 impl Settings {
@@ -32,6 +35,7 @@ impl Settings {
             fsync: self.cas_fsync,
             disk_left_percent: self.disk_left_percent,
             zones: self.zones.clone(),
+            zone_limits: self.zone_limits.clone(),
         }
     }
 }

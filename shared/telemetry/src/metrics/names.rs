@@ -54,6 +54,8 @@ pub enum Label {
     Verdict,
     /// Error of an estimate in percent: at most `10`, at most `20`, or `more`; `unknown` without an estimate.
     Within,
+    /// Trust zone of the farm.
+    Zone,
 }
 
 impl Label {
@@ -82,6 +84,7 @@ impl Label {
             Self::Status => "status",
             Self::Verdict => "verdict",
             Self::Within => "within",
+            Self::Zone => "zone",
         }
     }
 }
@@ -199,6 +202,10 @@ metrics! {
         BusConnected "forebay_bus_connected" [] "Whether this process has a connection to nats-server (1) or not (0)";
         CasBytesMax "forebay_cas_bytes_max" [] "Maximum of forebay_cas_used_bytes; 0 if this process does not evict";
         CasUsedBytes "forebay_cas_used_bytes" [] "Bytes of the store that count towards its maximum; 0 if this process does not evict";
+        CasZoneBlobs "forebay_cas_zone_blobs" [Zone] "Blobs that a trust zone has in the store, if this process evicts from it";
+        CasZoneBytes "forebay_cas_zone_bytes" [Zone] "Bytes of the blobs that a trust zone has in the store, each rounded up to 4 KiB";
+        CasZoneFull "forebay_cas_zone_full" [Zone] "Whether new blobs of a trust zone are refused (1) or not (0)";
+        CasZoneUsedPercent "forebay_cas_zone_used_percent" [Zone] "Used part of the limit of a trust zone in percent, of bytes or of blobs, whichever is more; 0 without a limit";
         Connections "forebay_connections" [] "Open client connections";
         ConsumerAckPending "forebay_consumer_ack_pending" [Consumer] "Messages that were delivered to a consumer and are not acknowledged";
         ConsumerAckPendingMax "forebay_consumer_ack_pending_max" [Consumer] "Maximum of forebay_consumer_ack_pending";

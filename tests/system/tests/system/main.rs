@@ -94,6 +94,7 @@ mod stale_leases;
 mod stalled_clients;
 mod steps;
 mod steps_actions;
+mod store_attacks;
 mod store_watch;
 mod telemetry;
 mod terminal;

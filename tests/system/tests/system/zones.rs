@@ -27,18 +27,18 @@ use crate::{
 };
 
 /// Two tenants in zones of their own.
-const APART: &str = "web=web other=other";
+pub(crate) const APART: &str = "web=web other=other";
 
-fn zoned(builder: Builder, zones: &str) -> Builder {
+pub(crate) fn zoned(builder: Builder, zones: &str) -> Builder {
     builder.env("FOREBAY_ZONES", zones)
 }
 
-fn proto(digest: &BlobDigest) -> reapi::execution::Digest {
+pub(crate) fn proto(digest: &BlobDigest) -> reapi::execution::Digest {
     reapi::digest::to_proto(digest)
 }
 
 /// Uploads blobs as this caller.
-async fn upload(calls: &Calls, contents: &[&[u8]]) -> Vec<BlobDigest> {
+pub(crate) async fn upload(calls: &Calls, contents: &[&[u8]]) -> Vec<BlobDigest> {
     let request = |content: &&[u8]| batch_update_blobs_request::Request {
         digest: Some(proto(&SHA256.digest(content))),
         data: content.to_vec(),
@@ -54,14 +54,14 @@ async fn upload(calls: &Calls, contents: &[&[u8]]) -> Vec<BlobDigest> {
 }
 
 /// Whether the farm says that it lacks a blob.
-async fn is_missing(calls: &Calls, digest: &BlobDigest) -> bool {
+pub(crate) async fn is_missing(calls: &Calls, digest: &BlobDigest) -> bool {
     let request = FindMissingBlobsRequest { blob_digests: vec![proto(digest)], ..Default::default() };
     let answer = calls.cas().find_missing_blobs(request).await.unwrap().into_inner();
     !answer.missing_blob_digests.is_empty()
 }
 
 /// The statuses of all calls that read a blob.
-async fn reads(calls: &Calls, digest: &BlobDigest) -> Vec<(&'static str, Option<Code>)> {
+pub(crate) async fn reads(calls: &Calls, digest: &BlobDigest) -> Vec<(&'static str, Option<Code>)> {
     let of = |outcome: Result<(), Status>| outcome.err().map(|status| status.code());
     let digests = vec![proto(digest)];
     let batch = BatchReadBlobsRequest { digests, ..Default::default() };
@@ -94,7 +94,7 @@ fn folder_with(file: &BlobDigest) -> Vec<u8> {
 }
 
 /// Uploads an action of a script with this input root, without what the root names.
-async fn upload_action(calls: &Calls, script: &str, root: &BlobDigest) -> BlobDigest {
+pub(crate) async fn upload_action(calls: &Calls, script: &str, root: &BlobDigest) -> BlobDigest {
     let (action, blobs) = action_of(SHA256, &acting::sh(script), Action::default(), root);
     for source in blobs.into_values() {
         if let Source::Bytes(content) = source {
@@ -105,7 +105,7 @@ async fn upload_action(calls: &Calls, script: &str, root: &BlobDigest) -> BlobDi
 }
 
 /// Executes an action and returns the response, or the status of a refusal.
-async fn execute(calls: &Calls, action: &BlobDigest) -> Result<ExecuteResponse, Status> {
+pub(crate) async fn execute(calls: &Calls, action: &BlobDigest) -> Result<ExecuteResponse, Status> {
     let request = ExecuteRequest { action_digest: Some(proto(action)), ..Default::default() };
     let mut stream = calls.execution().execute(request).await?.into_inner();
     loop {
@@ -130,7 +130,7 @@ fn kept(result: &ActionResult) -> BlobDigest {
 }
 
 /// A script whose output differs each time.
-const UNLIKE: &str = "head -c 16 /dev/urandom | od -An -tx1 > kept";
+pub(crate) const UNLIKE: &str = "head -c 16 /dev/urandom | od -An -tx1 > kept";
 
 #[tokio::test]
 async fn g7_a_blob_of_another_zone_is_answered_as_one_that_no_zone_has() {

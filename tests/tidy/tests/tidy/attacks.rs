@@ -10,9 +10,9 @@ const TABLES: [(&str, &str, usize); 7] = [
     ("docs/contexts.md", "C", 7),
     ("docs/security.md", "N", 13),
     ("docs/security.md", "O", 4),
-    ("docs/security.md", "G", 12),
+    ("docs/security.md", "G", 14),
     ("docs/security.md", "H", 3),
-    ("docs/security.md", "B", 1),
+    ("docs/security.md", "B", 4),
 ];
 
 #[test]
