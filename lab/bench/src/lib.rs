@@ -66,6 +66,7 @@ mod window;
 mod work;
 mod workers;
 mod workspaces;
+mod zones;
 
 use clap::{Args, Subcommand};
 
@@ -76,6 +77,7 @@ use self::{
     actions::ActionsArgs, alternation::AlternationArgs, archive::ArchiveArgs, builds::BuildsArgs,
     cas::CasArgs, console::LogArgs, granting::FarmArgs, guard::GuardArgs, images::ImagesArgs,
     scheduling::SchedulingArgs, stability::StabilityArgs, workers::WorkersArgs, workspaces::WorkspacesArgs,
+    zones::ZonesArgs,
 };
 
 /// Options of `forebay bench`.
@@ -99,6 +101,8 @@ enum BenchCommand {
     Workspaces(WorkspacesArgs),
     /// Benchmark the content-addressable store: look-ups, small blobs, streams compared with a bare gRPC stream
     Cas(CasArgs),
+    /// Benchmark what trust zones and their limits cost uploads and look-ups of small blobs
+    Zones(ZonesArgs),
     /// Benchmark the archive: how fast builds are written, and how fast it answers when it has many
     Archive(ArchiveArgs),
     /// Benchmark what traces cost builds and actions
@@ -126,6 +130,7 @@ pub async fn measure(args: &BenchArgs) -> Result<BenchReport, BenchError> {
         BenchCommand::Workers(args) => Box::pin(workers::measure(args)).await,
         BenchCommand::Workspaces(args) => workspaces::measure(args).await,
         BenchCommand::Cas(args) => cas::measure(args).await,
+        BenchCommand::Zones(args) => zones::measure(args).await,
         BenchCommand::Archive(args) => Box::pin(archive::measure(args)).await,
         BenchCommand::Traces(args) => Box::pin(traces::measure(args)).await,
         BenchCommand::Secure(args) => Box::pin(secured::measure(args)).await,
