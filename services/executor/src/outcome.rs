@@ -146,8 +146,14 @@ impl Fault {
 }
 
 fn is_zone_limit(error: &(dyn Error + 'static)) -> bool {
-    let mut causes = std::iter::successors(Some(error), |error| error.source());
-    causes.any(|cause| cause.downcast_ref::<CasError>().is_some_and(CasError::is_zone_limit))
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if error.downcast_ref::<CasError>().is_some_and(CasError::is_zone_limit) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 /// The status code and message if the command was killed; `None` if it ended on its own.

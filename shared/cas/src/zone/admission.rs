@@ -44,10 +44,10 @@ impl Cas {
         if self.limited().is_none() {
             return Ok(());
         }
-        let sized = paths.to_vec();
+        let measured = paths.to_vec();
         let sizes = self.run_blocking(move |_| {
             let size = |path: &PathBuf| fs::symlink_metadata(path).map_or(0, |meta| meta.len());
-            Ok(sized.iter().map(size).collect::<Vec<u64>>())
+            Ok(measured.iter().map(size).collect::<Vec<u64>>())
         });
         if self.admits_all(sizes.await?) {
             return Ok(());
