@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use bus::{BusError, Resolver};
-use credentials::{Server, claims};
+use credentials::{Expiry, Server, claims};
 use serde_json::Value;
 
 use crate::{Access, AccountName, Signer, SigningFault};
@@ -52,34 +52,34 @@ pub async fn push(access: &Access, signer: &Signer, server: &Server, now: i64) -
     let known = resolver.accounts().await.map_err(connect)?;
     let mut pushed = Pushed::default();
     let mut described = BTreeSet::new();
-    for (name, token) in access.account_tokens(signer, now)? {
+    // The account of the farm is first: the others import from it.
+    for name in access.account_names() {
         let key = signer.account(&name)?.to_string();
-        let changed = if known.contains(&key) {
-            replace(&resolver, &key, &token).await
-        } else {
-            resolver.update(&token).await.map(|_| true)
-        };
-        if changed.map_err(failed(name.to_string()))? {
+        let current = if known.contains(&key) { Some(resolver.account(&key).await) } else { None };
+        let current = current.transpose().map_err(failed(name.to_string()))?;
+        let token = access.account_token(&name, signer, later(current.as_deref(), now))?;
+        if !current.is_some_and(|current| says_the_same(&current, &token)) {
+            resolver.update(&token).await.map_err(failed(name.to_string()))?;
             pushed.updated.insert(name);
         }
         described.insert(key);
     }
     for key in known.difference(&described) {
-        let closed = signer.closed_account(key, now)?;
-        if replace(&resolver, key, &closed).await.map_err(failed(key.clone()))? {
+        let current = resolver.account(key).await.map_err(failed(key.clone()))?;
+        let token = signer.closed_account(key, later(Some(&current), now))?;
+        if !says_the_same(&current, &token) {
+            resolver.update(&token).await.map_err(failed(key.clone()))?;
             pushed.closed.insert(key.clone());
         }
     }
     Ok(pushed)
 }
 
-/// Replaces the JWT of an account if the new one says something else.
-async fn replace(resolver: &Resolver, key: &str, token: &str) -> Result<bool, BusError> {
-    let is_same = says_the_same(&resolver.account(key).await?, token);
-    if !is_same {
-        resolver.update(token).await?;
-    }
-    Ok(!is_same)
+/// The time of issue of what replaces a JWT. A server that was stopped meanwhile keeps the one that was issued last, also if a
+/// clock was set back.
+fn later(current: Option<&str>, now: i64) -> i64 {
+    let issued = current.and_then(claims::<Expiry>).map(|current| current.issued);
+    issued.map_or(now, |issued| now.max(issued.saturating_add(1)))
 }
 
 /// Whether two JWTs differ in nothing but when they were made.
@@ -92,4 +92,32 @@ fn says_the_same(one: &str, other: &str) -> bool {
         Some(claims)
     };
     content(one).is_some_and(|one| Some(one) == content(other))
+}
+
+#[cfg(test)]
+mod tests {
+    use data_encoding::BASE64URL_NOPAD;
+
+    use super::*;
+
+    fn token(claims: &str) -> String {
+        format!("e30.{}.AA", BASE64URL_NOPAD.encode(claims.as_bytes()))
+    }
+
+    #[test]
+    fn what_replaces_a_jwt_is_always_newer() {
+        let current = token(r#"{"iat":50}"#);
+        assert_eq!((later(Some(&current), 10), later(Some(&current), 50)), (51, 51));
+        assert_eq!((later(Some(&current), 99), later(None, 10), later(Some("none"), 10)), (99, 10, 10));
+    }
+
+    #[test]
+    fn jwts_that_differ_in_time_only_say_the_same() {
+        let one = token(r#"{"iat":50,"jti":"X","sub":"A","nats":{"x":1}}"#);
+        assert!(says_the_same(&one, &token(r#"{"iat":51,"jti":"Y","sub":"A","nats":{"x":1}}"#)));
+        for other in [r#"{"sub":"A","nats":{"x":2}}"#, r#"{"sub":"B","nats":{"x":1}}"#, "[]"] {
+            assert!(!says_the_same(&one, &token(other)), "{other}");
+        }
+        assert!(!says_the_same("none", "none"));
+    }
 }

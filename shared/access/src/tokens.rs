@@ -149,20 +149,11 @@ fn answers(crossing: &Crossing) -> &'static str {
 }
 
 impl Access {
-    /// The JWTs of all accounts: that of the farm first, of which the others import.
+    /// The JWT of an account, which the operator signs.
     ///
     /// # Errors
     ///
     /// Fails if a key is missing.
-    pub(crate) fn account_tokens(
-        &self,
-        signer: &Signer,
-        now: i64,
-    ) -> Result<Vec<(AccountName, String)>, SigningFault> {
-        let names = self.account_names().into_iter();
-        names.map(|name| Ok((name.clone(), self.account_token(&name, signer, now)?))).collect()
-    }
-
     pub(crate) fn account_token(
         &self,
         name: &AccountName,

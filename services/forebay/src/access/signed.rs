@@ -41,7 +41,9 @@ struct Written {
 impl Apply<'_> {
     /// Applies the description to files, and to the servers if asked.
     pub(super) async fn run(&self, file: &File, globals: &Globals) -> Result<ExitCode, Failure> {
-        let written = self.write(&file.lock()?)?;
+        // Until the servers have it: what another command has changed meanwhile must not be given to them first.
+        let locked = file.lock()?;
+        let written = self.write(&locked)?;
         let mut pushed = Pushed::default();
         let mut findings = Vec::new();
         if self.push {
@@ -56,6 +58,7 @@ impl Apply<'_> {
             let found = probe(&written.access, &self.target.seeds, &self.target.urls, &self.tls).await;
             findings.extend(found.iter().map(|finding| telemetry::error_chain(finding)));
         }
+        drop(locked);
         self.report(&written.issued, &pushed, &findings, globals)
     }
 

@@ -160,7 +160,7 @@ async fn a_restart_with_an_older_configuration_does_not_admit_revoked_users() {
     let older = std::fs::read_to_string(&path).unwrap();
     let (key, inbox) = world.credentials("worker/w-1", Slot::Current);
     world.change(&Change::Revoke("worker/w-1".parse().unwrap()));
-    world.push_at(now() + 1).await;
+    world.push().await;
     assert!(world.try_connect(&key, &inbox).await.is_err());
     std::fs::write(&path, older).unwrap();
     world.restart_only().await;
@@ -299,6 +299,20 @@ async fn a_renewed_jwt_is_used_at_the_next_connection() {
     bus.settle().await.unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_farm_keeps_its_streams_and_keys_when_its_users_get_jwts() {
+    let mut world = World::start().await;
+    let (before, _) = world.credentials("a/ci", Slot::Current);
+    world.connect("a/ci").await.stored("forebay.build.request.a1.batch", "{}").await;
+    world.give_jwts();
+    world.restart().await;
+    let (after, _) = world.credentials("a/ci", Slot::Current);
+    assert_eq!(before.seed.public(), after.seed.public());
+    world.connect("a/ci").await.stored("forebay.build.request.a1.batch", "{}").await;
+    assert_eq!(world.connect("enqueuer/1").await.messages("FOREBAY_REQUESTS").await, 2);
+    assert_eq!(findings(&world).await, Vec::<String>::new());
+}
+
 /// Starts a nats-server of a cluster with the users of the world, without JetStream.
 async fn start_member(world: &World, name: &str, guard: &Guard, ports: [u16; 3]) -> Process {
     let folder = world.folder.path();
@@ -380,8 +394,7 @@ async fn all_servers_of_a_cluster_have_changes_also_one_that_was_stopped() {
     drop(second);
     world.change(&Change::Revoke("c".parse().unwrap()));
     world.write();
-    // The older of two accounts of one second is not known.
-    push(&world.access, &world.signer(), &Server::open(&url_a), now() + 1).await.unwrap();
+    push(&world.access, &world.signer(), &Server::open(&url_a), now()).await.unwrap();
     let _second = start_member(&world, "b", &guard, [b, b_routes, a_routes]).await;
     let ended = async {
         while world.try_connect_to(&url_b, &guest, &guests).await.is_ok() {

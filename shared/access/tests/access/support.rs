@@ -176,6 +176,17 @@ impl World {
         self.start_process().await;
     }
 
+    /// Stops nats-server, and prepares it for users with JWTs as `docs/security.md` says.
+    pub(crate) fn give_jwts(&mut self) {
+        drop(self.process.take());
+        self.mode = Mode::Jwt;
+        self.access = self.seeds.with_operator(&self.access, Days::default(), now()).unwrap().0;
+        let accounts = self.folder.path().join("streams/jetstream");
+        let account = self.account_seed("FARM").public_key();
+        fs::rename(accounts.join("FARM"), accounts.join(account)).unwrap();
+        self.write();
+    }
+
     /// A user of the system account that may change accounts, as `forebay access apply` makes it for itself.
     pub(crate) fn monitor_of_accounts(&self) -> (BusUser, UserKey) {
         let system = self.account_seed("SYS");
@@ -196,13 +207,8 @@ impl World {
 
     /// Gives the running server the accounts of the description, and writes its configuration and the JWTs of users.
     pub(crate) async fn push(&mut self) -> access::Pushed {
-        self.push_at(now()).await
-    }
-
-    /// The same at another time.
-    pub(crate) async fn push_at(&mut self, now: i64) -> access::Pushed {
         self.write();
-        push(&self.access, &self.signer(), &Server::open(self.url()), now).await.unwrap()
+        push(&self.access, &self.signer(), &Server::open(self.url()), now()).await.unwrap()
     }
 
     /// Writes the configuration of nats-server.
