@@ -12,8 +12,8 @@ use crate::{
 
 const PROGRAM: &str = "openid-provider";
 
-/// A provider with one client, at which each person signs in with any password: `ada.web` is in the group `web`. Killed when
-/// dropped.
+/// A provider with one client, at which each person signs in with any password: `ada.web` is in the group `web`.
+/// It is killed when dropped.
 #[derive(Debug)]
 pub struct OpenIdProvider {
     // Fields are dropped in this order: the process before its folder.

@@ -83,7 +83,7 @@ pub enum SignInError {
 }
 
 impl SignInError {
-    /// Why, for operators.
+    /// The reason as operators see it in the log and in the audit record.
     pub fn refusal(&self) -> Refusal {
         let why = match self {
             Self::Unknown | Self::TooLong | Self::NoRule { .. } => return Refusal::invalid(self.to_string()),

@@ -63,6 +63,7 @@ impl Provider {
         format!("http://{}", self.0.address)
     }
 
+    #[expect(clippy::unused_async, reason = "axum calls asynchronous functions")]
     async fn describe(State(it): State<Self>) -> Json<Value> {
         let url = it.url();
         Json(json!({
@@ -73,6 +74,7 @@ impl Provider {
         }))
     }
 
+    #[expect(clippy::unused_async, reason = "axum calls asynchronous functions")]
     async fn token(State(Self(it)): State<Self>, Form(fields): Form<HashMap<String, String>>) -> Response {
         *it.asked.lock() = fields;
         let (status, answer) = it.answer.lock().take().unwrap();
