@@ -104,13 +104,21 @@ impl Apply<'_> {
                 "updated": updated, "closed": pushed.closed, "checked": checked, "findings": findings,
             }))?;
         }
-        paths.iter().for_each(|path| say(&format!("new JWT: {path}")));
-        without
-            .iter()
-            .for_each(|who| say(&format!("{who} has no JWT: its seed is not in the folder of --seeds")));
-        updated.iter().for_each(|account| say(&format!("changed on the servers: account {account}")));
-        pushed.closed.iter().for_each(|key| say(&format!("closed on the servers: account {key}")));
-        findings.iter().for_each(|finding| say(finding));
+        for path in &paths {
+            say(&format!("new JWT: {path}"));
+        }
+        for who in &without {
+            say(&format!("{who} has no JWT: its seed is not in the folder of --seeds"));
+        }
+        for account in &updated {
+            say(&format!("changed on the servers: account {account}"));
+        }
+        for key in &pushed.closed {
+            say(&format!("closed on the servers: account {key}"));
+        }
+        for finding in findings {
+            say(finding);
+        }
         if !findings.is_empty() {
             let advice = "users of tenants do not reach the farm: run `forebay access apply --push` once more, with --server for \
                           each server of the cluster";
