@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::{Access, SeedFolder, Signer, SigningFault, Slot, Who, tokens::name_of};
 
-/// What [`SeedFolder::issue`] did.
+/// The files that [`SeedFolder::issue`] wrote, and those that it could not.
 #[derive(Debug, Default)]
 pub struct IssuedTokens {
     /// Files with new JWTs.

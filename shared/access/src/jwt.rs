@@ -53,7 +53,7 @@ impl TryFrom<String> for AccountName {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Jwt {
     pub(crate) operator: OperatorToken,
-    /// Validity of JWTs.
+    /// How long JWTs of users are valid.
     pub days: Days,
     pub(crate) accounts: BTreeMap<AccountName, Account>,
 }

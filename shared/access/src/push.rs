@@ -30,7 +30,7 @@ pub enum PushError {
     },
 }
 
-/// What [`push`] changed.
+/// The accounts that [`push`] changed on servers.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Pushed {
     pub updated: BTreeSet<AccountName>,

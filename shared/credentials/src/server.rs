@@ -9,8 +9,8 @@ use crate::{BusUser, PemFiles, SeedFault, UserFault, UserKey};
 /// How a process proves who it is to nats-server and Redis, and how it knows them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Credentials {
-    /// File with the seed of its key, named after its user: `ROLE.NAME.seed`, or `ROLE.NAME.creds`, which has a JWT too. None:
-    /// without a key.
+    /// File with the seed of its key, named after its user: `ROLE.NAME.seed`, or `ROLE.NAME.creds`, which has a JWT too.
+    /// None: it has no key.
     pub seed: Option<PathBuf>,
     /// Files of TLS, in PEM.
     pub tls: PemFiles,

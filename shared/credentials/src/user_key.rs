@@ -42,7 +42,7 @@ impl UserToken {
         &self.0
     }
 
-    /// When it expires.
+    /// When it was issued, and when it expires.
     ///
     /// # Errors
     ///

@@ -65,7 +65,7 @@ pub(super) fn init(file: &File, args: InitArgs, place: &Place, as_json: bool) ->
 /// Validity in days of JWTs of users of tenants, if no other is chosen.
 const USER_DAYS: u32 = 365;
 
-/// Seconds since 1970.
+/// The time, in seconds since 1970.
 pub(super) fn now() -> i64 {
     OffsetDateTime::now_utc().unix_timestamp()
 }

@@ -31,7 +31,7 @@ pub(super) struct Apply<'a> {
     pub(super) accounts: Option<&'a Path>,
 }
 
-/// What was written.
+/// What was written to files, and what signs it.
 struct Written {
     access: Access,
     signer: Signer,

@@ -469,7 +469,7 @@ impl User {
     }
 }
 
-/// Seconds since 1970.
+/// The time, in seconds since 1970.
 pub(crate) fn now() -> i64 {
     time::OffsetDateTime::now_utc().unix_timestamp()
 }
