@@ -340,7 +340,7 @@ async fn b3_partial_uploads_are_reaped_by_idle_time() {
     // Half of them end their streams, the others leave them open and send nothing more.
     let mut open = Vec::new();
     for n in 0..BEGUN {
-        let part = pieces(&name(n), &[7; 20_000], 20_000, 0, false);
+        let part = pieces(&name(n), &vec![7; 20_000], 20_000, 0, false);
         if n % 2 == 0 {
             server.send(part).await.unwrap();
             continue;

@@ -223,8 +223,8 @@ async fn b4_a_blob_with_a_flipped_bit_is_not_served_and_can_be_stored_again() {
         let answer = answer.responses.into_iter().next().unwrap();
         (answer.status.unwrap_or_default().code, answer.data)
     };
-    assert_eq!(read(&digest).await, (i32::from(Code::NotFound), Vec::new().into()));
+    assert_eq!(read(&digest).await, (i32::from(Code::NotFound), Vec::new()));
     assert!(is_missing(&web, &digest).await && !path.exists());
     upload(&web, &[&content]).await;
-    assert_eq!(read(&digest).await, (0, content.into()));
+    assert_eq!(read(&digest).await, (0, content));
 }
