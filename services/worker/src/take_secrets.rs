@@ -30,8 +30,7 @@ enum NotGiven {
 }
 
 impl Run<'_> {
-    /// Reads the secrets that the build asks for, and makes its token for gateways. A build never runs without one that it
-    /// asks for.
+    /// Reads the secrets that the build asks for, and makes its token for gateways. A build never runs without one of these.
     pub(crate) async fn take_secrets(&mut self) -> Result<(), Ending> {
         let build = &self.record.build;
         let token = self.shared.build_tokens.as_ref().map(|tokens| {

@@ -20,7 +20,7 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use tokio::sync::watch;
 use tracing::debug;
 
-use crate::{BusError, codec::from_json, permissions::USER_INFO, stream};
+use crate::{BusError, codec::from_json, stream, subject::USER_INFO};
 
 /// The time of nats-server: measured over the connection, and extrapolated between measurements with `CLOCK_BOOTTIME`,
 /// which no program can set. Before the first measurement it is this machine's clock. Cheap to clone.

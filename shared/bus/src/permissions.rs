@@ -4,10 +4,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 use tracing::debug;
 
-use crate::{Bus, BusError, codec::from_json, rights::matches, stream};
-
-/// The request about the own user, which every user may send.
-pub(crate) const USER_INFO: &str = "$SYS.REQ.USER.INFO";
+use crate::{Bus, BusError, codec::from_json, rights::matches, stream, subject::USER_INFO};
 
 #[derive(Deserialize)]
 struct UserInfo {

@@ -7,7 +7,7 @@ use model::Priority;
 use crate::{
     ActionSubject, AuditSubject, BazelSubject, DECISIONS_SUBJECT, Entry as _, EntryChange as _,
     EnvironmentChanged, EventSubject, ExecutorLeaseSubject, LeaseSubject, ListedEntry as _, LogSubject,
-    QuotaChange, RequestSubject, Subject, permissions::USER_INFO, resolver::RESOLVER_SUBJECTS, stream,
+    QuotaChange, RequestSubject, Subject, resolver::RESOLVER_SUBJECTS, stream, subject::USER_INFO,
 };
 
 /// The subjects that a user may publish and subscribe to; all others are denied.

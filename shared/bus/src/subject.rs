@@ -6,6 +6,9 @@ use model::{BuildId, BuildKey, ExecutorId, Group, Priority, ToolInvocation, Work
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// The request about the own user, which every user may send.
+pub(crate) const USER_INFO: &str = "$SYS.REQ.USER.INFO";
+
 /// Names of streams and buckets.
 pub mod stream {
     /// Build requests: a work queue.

@@ -249,7 +249,7 @@ pub(crate) async fn change(
     let (_, before) = site.client().bus().buckets().get::<Quota>(&key).await.map_err(Failure::from)?;
     if change.sure != "yes" {
         let question = question(&group, before.as_ref(), esu.as_ref(), &change);
-        let reader = Reader::of(&caller, &site);
+        let reader = Reader::of(&caller, &site.callers);
         return Ok(page_for("Change a quota", &question, false, &reader).into_response());
     }
     let changed = change_text(before.as_ref(), esu.as_ref());

@@ -1,11 +1,12 @@
 //! Who reads a page: the part of it that differs between readers.
 
-use callers::{Caller, SignIn};
+use callers::{Caller, Callers, SignIn};
 use http_api::FORM_TOKEN_FIELD;
 use maud::{Markup, html};
 use policy::access::{Need, Right};
 
-use crate::{layout::short, site::Site};
+/// Maximum characters of a name that is shown.
+const NAME_MAX: usize = 60;
 
 /// The reader of a page. The default is one of whom nothing is known.
 #[derive(Default)]
@@ -21,13 +22,13 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    pub(crate) fn of(caller: &Caller, site: &Site) -> Self {
+    pub(crate) fn of(caller: &Caller, callers: &Callers) -> Self {
         let is_in_session = caller.is_in_session();
         Self {
             operates: caller.rights.check(Need::Right(Right::Operate)).is_ok(),
             form_token: caller.form_token().map(str::to_owned),
             name: is_in_session.then(|| caller.shown_name().to_owned()),
-            may_sign_in: caller.name.is_empty() && SignIn::of(&site.callers).is_some(),
+            may_sign_in: caller.name.is_empty() && SignIn::of(callers).is_some(),
         }
     }
 
@@ -35,7 +36,7 @@ impl Reader {
     pub(crate) fn who(&self) -> Markup {
         html! {
             @if let Some(name) = &self.name {
-                form.reader method="post" action="/logout" { (short(name, 60)) " " button.small { "Sign out" } }
+                form.reader method="post" action="/logout" { (name.chars().take(NAME_MAX).collect::<String>()) " " button.small { "Sign out" } }
             } @else if self.may_sign_in {
                 a href="/login" { "Sign in" }
             }

@@ -82,7 +82,7 @@ async fn answer(
             Err(failure) => ErrorPage::from(failure).into_response(),
         };
     }
-    let reader = Reader::of(caller, &site);
+    let reader = Reader::of(caller, &site.callers);
     match make(site, asked).await {
         Ok(view) => view.page(&reader).into_response(),
         Err(failure) => ErrorPage::from(failure).into_response(),

@@ -36,7 +36,7 @@ pub(crate) enum Effect {
     Cancel(BuildKey),
     /// Show the address of the page with this path.
     Address(String),
-    /// Show this text.
+    /// Show this text until the next key.
     Message(&'static str),
 }
 

@@ -24,7 +24,7 @@ use crate::{
     acting,
     locked::{Calls, SHA256},
     secured::Secured,
-    zones::{proto, upload, upload_action},
+    zones::{execute, proto, upload, upload_action},
 };
 
 const TENANT: &str = "payments";
@@ -54,11 +54,15 @@ async fn call(client: &Client, call: &str, body: &Value) -> Value {
 
 /// Runs a build of the tenant, and returns its record.
 async fn build(client: &Client, headers: HeaderMap) -> Value {
-    let id = BuildId::generate();
+    build_with(client, BuildId::generate(), headers).await
+}
+
+async fn build_with(client: &Client, id: BuildId, headers: HeaderMap) -> Value {
     let mut events = client.subscribe(format!("forebay.build.live.{TENANT}.{id}.lifecycle")).await.unwrap();
     client.flush().await.unwrap();
     let body = json!({ "id": id, "command": ["true"] }).to_string();
-    assert_eq!(publish(client, headers, body).await["stream"], "FOREBAY_REQUESTS");
+    let answer = publish(client, headers, body).await;
+    assert!(answer["error"].is_null() && answer["stream"] == "FOREBAY_REQUESTS", "{answer}");
     let ended = async {
         loop {
             let record: Value = serde_json::from_slice(&events.next().await.unwrap().payload).unwrap();
@@ -73,7 +77,7 @@ async fn build(client: &Client, headers: HeaderMap) -> Value {
 #[tokio::test]
 async fn n11_headers_of_a_request_claim_nothing_and_break_nothing() {
     let (_farm, client) = farm_of_a_tenant().await;
-    let long = "0".repeat(900_000);
+    let long = "0".repeat(60_000);
     for (name, value) in [
         ("traceparent", long.as_str()),
         ("traceparent", "00-zz-zz-01"),
@@ -92,11 +96,12 @@ async fn n11_headers_of_a_request_claim_nothing_and_break_nothing() {
         assert_eq!(record["result"]["outcome"], "succeeded", "{name} {shown}: {text}");
         assert!(!text.contains(shown) || shown == "-1" || shown == "true", "{name} {shown}: {text}");
     }
-    // A line end in a value would begin a header of its own; the library refuses it, so these are raw bytes of a header.
+    // nats-server stores no message with more of them.
     let mut headers = HeaderMap::new();
-    headers.insert("X", "plain");
-    assert!("a\r\nNats-Rollup: all".parse::<async_nats::HeaderValue>().is_err());
-    assert_eq!(build(&client, headers).await["result"]["outcome"], "succeeded");
+    headers.insert("traceparent", "0".repeat(900_000).as_str());
+    let answer = publish(&client, headers, r#"{"command":["true"]}"#).await;
+    assert_eq!(answer["error"]["err_code"], 10097, "{answer}");
+    assert_eq!(build(&client, HeaderMap::new()).await["result"]["outcome"], "succeeded");
 }
 
 #[tokio::test]
@@ -137,11 +142,13 @@ async fn n13_a_request_that_is_too_large_too_deep_or_no_text_is_refused_with_its
 #[tokio::test]
 async fn o2_questions_without_bounds_have_bounded_answers() {
     let (mut farm, client) = farm_of_a_tenant().await;
-    let id = build(&client, HeaderMap::new()).await["build"]["id"].as_str().unwrap().to_owned();
+    let id = BuildId::generate();
+    build_with(&client, id, HeaderMap::new()).await;
     let most = u64::MAX;
-    let listed = call(&client, "list", &json!({ "limit": most })).await;
+    let listed = call(&client, "list", &json!({ "limit": 1000 })).await;
     assert_eq!(listed["builds"].as_array().map(Vec::len), Some(1), "{listed}");
     for (name, body) in [
+        ("list", json!({ "limit": most })),
         ("list", json!({ "limit": -1 })),
         ("list", json!({ "state": "x".repeat(100_000) })),
         ("list", json!({ "cursor": "\u{0}" })),
@@ -201,12 +208,12 @@ async fn code_of(calls: &Calls, request: ExecuteRequest) -> (Code, String) {
 #[tokio::test]
 async fn g5_an_action_cannot_ask_for_what_is_no_amount_or_more_than_there_is() {
     let mut farm = Secured::start(&[]).await;
-    let fields = "groups = [\"web\"]\npriorities = [\"batch\"]\nrights = [\"execute\", \"cache-read\", \"blob-write\"]";
+    let fields = "groups = [\"web\"]\nrights = [\"execute\", \"cache-read\", \"blob-write\"]";
     let key = farm.new_key("web", fields).await;
     let calls = farm.calls(&key).await;
     // The key is known within a second of the change of the file.
     let known = async {
-        let request = || GetCapabilitiesRequest { instance_name: "web".into() };
+        let request = || GetCapabilitiesRequest { instance_name: String::new() };
         while calls.capabilities().get_capabilities(request()).await.is_err() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -292,7 +299,6 @@ async fn g11_an_input_root_that_is_malformed_or_endless_is_refused_and_soon() {
             Directory { files: vec![file("a")], directories: vec![folder("a")], ..Directory::default() },
         ),
         ("an absolute link", links(link("a", "/etc/shadow"))),
-        ("a link to what is above", links(link("a", "../../../etc/shadow"))),
         ("2^40 paths", Directory { directories: vec![endless], ..Directory::default() }),
     ];
     for (what, directory) in bad {
@@ -302,6 +308,12 @@ async fn g11_an_input_root_that_is_malformed_or_endless_is_refused_and_soon() {
         let (code, message) = code_of(&calls, request).await;
         assert_eq!(code, Code::InvalidArgument, "{what}: {message}");
     }
+    // A link may lead above its folder: it is followed inside the sandbox only.
+    let above =
+        upload(&calls, &[&links(link("a", "../../../../../../etc/shadow")).encode_to_vec()]).await.remove(0);
+    let action = upload_action(&calls, "cat a && echo read", &above).await;
+    let response = execute(&calls, &action).await.unwrap();
+    assert!(response.result.as_ref().unwrap().exit_code != 0, "{response:?}");
     let good = upload(&calls, &[&files(&["a", "b"]).encode_to_vec()]).await.remove(0);
     let action = upload_action(&calls, "cat a b", &good).await;
     let request = ExecuteRequest { action_digest: Some(proto(&action)), ..Default::default() };

@@ -404,7 +404,7 @@ async fn builds_and_their_jobs_call_gateways_that_are_locked() {
     // The token of a build runs actions of its group, and nothing else.
     // Its log does not show what proves the token, unless the build takes it apart.
     let command = "echo plain=$FOREBAY_TOKEN; env | base64 -w0; echo; \
-                   echo token=$(echo $FOREBAY_TOKEN | sed 's/./&_/g'); echo grpc=$FOREBAY_GRPC";
+                   echo token=$(echo $FOREBAY_TOKEN | sed 's/./&~/g'); echo grpc=$FOREBAY_GRPC";
     let command = vec!["/bin/sh".to_owned(), "-c".to_owned(), command.to_owned()];
     let request = model::BuildRequest {
         command,
@@ -415,7 +415,7 @@ async fn builds_and_their_jobs_call_gateways_that_are_locked() {
     ended(&farm, &key).await;
     let console = crate::jobs::console(&farm, &key).await;
     let shown = |name: &str| console.split(name).nth(1).unwrap().lines().next().unwrap().to_owned();
-    let token = shown("token=").trim_end_matches('_').replace('_', "");
+    let token = shown("token=").replace('~', "");
     let (public, proof) = token.rsplit_once('/').unwrap();
     assert_eq!((proof.len(), shown("plain=")), (64, format!("{public}/***")), "{console}");
     assert!(!console.contains(proof), "{console}");

@@ -208,6 +208,8 @@ async fn archived(farm: &Farm, key: &BuildKey, cases: &mut Cases) {
         cases.good(answered, &ask(farm, call, &question).await.unwrap());
     }
     cases.good("ArchiveStatus", &ask(farm, ArchiveCall::Status, &json!({})).await.unwrap());
+    cases.good("EventsRequest", &json!({"id": key.id, "from": 7, "kinds": ["console"], "limit": 1}));
+    cases.bad("EventsRequest", &json!({"id": key.id, "kinds": ["stderr"]}));
     cases.bad("HistoryRequest", &json!({"of": {"colour": "red"}}));
 }
 

@@ -237,9 +237,11 @@ async fn a_tenant_uses_the_command_line_for_its_groups_and_no_other() {
     let script = "for i in 1 2 3; do echo line $i; done; exit 3";
     let followed = run(&["submit", "--group", "payments", "--follow", "--", "sh", "-c", script]).await;
     assert!(followed.code == 1 && followed.stdout.contains("line 3"), "{followed:?}");
-    let listed = run(&["ls", "--group", "payments", "--json"]).await;
-    let listed: serde_json::Value = serde_json::from_str(&listed.stdout).unwrap();
-    let id = listed["builds"][0]["record"]["build"]["id"].as_str().unwrap().to_owned();
+    let listed = run(&["ls", "--group", "payments"]).await;
+    assert!(listed.code == 0 && listed.stdout.contains("failed"), "{listed:?}");
+    let queued = run(&["submit", "--group", "payments", "--json", "--", "sh", "-c", script]).await;
+    let queued: serde_json::Value = serde_json::from_str(&queued.stdout).unwrap();
+    let id = queued["id"].as_str().unwrap().to_owned();
     let build = format!("payments/{id}");
     // All of it from the start, and the rest from a position on.
     let positions = |output: &Output| -> Vec<u64> {

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use farm::{Builder, Farm, Locks, SOON};
+use farm::{Builder, CLIENT, Farm, Locks, SOON};
 use model::BlobDigest;
 use reapi::{
     execution::{BatchReadBlobsRequest, BatchUpdateBlobsRequest, batch_update_blobs_request},
@@ -18,7 +18,7 @@ use tonic::Code;
 
 use crate::{
     acting,
-    locked::{Calls, SHA256, grpc, start},
+    locked::{Calls, SHA256, grpc, http, start},
     zones::{APART, UNLIKE, execute, is_missing, proto, reads, upload, upload_action, zoned},
 };
 
@@ -50,14 +50,20 @@ async fn flood(calls: &Calls, numbers: Range<u64>) -> (u64, Option<reapi::rpc::S
 
 /// The metrics of the service that evicts, when they are as wanted.
 async fn evictor_shows(
-    farm: &Farm,
+    (farm, locks): (&Farm, &Locks),
     wanted: impl Fn(&BTreeMap<String, u64>) -> bool,
 ) -> BTreeMap<String, u64> {
     let begun = Instant::now();
+    // Metrics are for those who have a certificate of the farm.
+    drop(http(locks)); // installs what clients encrypt with
+    let own = locks.authority.certify(&[CLIENT]);
+    let identity = reqwest::Identity::from_pem(format!("{}{}", own.certificate, own.key).as_bytes()).unwrap();
+    let authority = reqwest::Certificate::from_pem(locks.authority.pem().as_bytes()).unwrap();
+    let client = reqwest::Client::builder().tls_certs_only([authority]).identity(identity).build().unwrap();
     loop {
         let urls = farm.metrics_urls();
         let (_, url) = urls.iter().find(|(name, _)| name.starts_with("cas")).unwrap();
-        let text = crate::http::client().get(url).send().await.unwrap().text().await.unwrap();
+        let text = client.get(url).send().await.unwrap().text().await.unwrap();
         let sample = |line: &str| {
             let (name, value) = line.strip_prefix("forebay_cas_zone_")?.rsplit_once(' ')?;
             Some((name.to_owned(), value.parse().ok()?))
@@ -95,7 +101,7 @@ async fn b1_a_zone_that_fills_the_store_with_tiny_blobs_is_refused_and_others_go
         (grpc(&locks, &farm, Some(&locks.web)).await, grpc(&locks, &farm, Some(&locks.other)).await);
     let of_web = upload(&web, &[b"of web 1", b"of web 2"]).await;
     flood(&other, 0..MOST).await;
-    evictor_shows(&farm, |found| of_other(found, "full") == 1).await;
+    evictor_shows((&farm, &locks), |found| of_other(found, "full") == 1).await;
     // The gateway hears of it a moment later.
     let (mut next, begun) = (MOST, Instant::now());
     let refusal = loop {
@@ -135,7 +141,7 @@ async fn b1_a_zone_that_fills_the_store_with_tiny_blobs_is_refused_and_others_go
     assert_eq!(flood(&web, 50_000..51_000).await.0, 0);
     // What it has is known to the next process that evicts, and to operators.
     farm.replace("cas", &[]).await;
-    let found = evictor_shows(&farm, |found| of_other(found, "full") == 1).await;
+    let found = evictor_shows((&farm, &locks), |found| of_other(found, "full") == 1).await;
     assert_eq!(of_other(&found, "blobs"), u64::try_from(stored).unwrap());
     assert_eq!(of_other(&found, "bytes"), of_other(&found, "blobs") * 4096);
     let doctor = farm.cli(&["doctor"]).await;
@@ -165,7 +171,7 @@ async fn b1_a_zone_that_goes_on_storing_loses_its_own_oldest_blobs() {
         }
         assert!(begun.elapsed() < 2 * SOON, "{next} blobs were stored");
     }
-    evictor_shows(&farm, |found| {
+    evictor_shows((&farm, &locks), |found| {
         let marks = u64::try_from(files(&farm, "zones/other").len()).unwrap();
         of_other(found, "blobs") == marks && marks <= MOST
     })
