@@ -37,6 +37,12 @@ pub enum StoreError {
     },
     #[error("cannot bring the archive's tables to this version")]
     Migration(#[from] sqlx::migrate::MigrateError),
+    /// The process that writes the archive has not yet created its tables, or not yet changed them to this version.
+    #[error(
+        "the archive has no tables of this version yet: the process that writes it creates them when it starts; retry, and \
+         look at its log if they do not come"
+    )]
+    NoTables,
     /// Another process moved the cursor: it writes, and this one must not.
     #[error("another process has written to the archive: expected the cursor of {stream} at {expected}")]
     Overtaken {

@@ -26,6 +26,11 @@ const POSTGRES: &[&str] = &[
     include_str!("../migrations/postgres/7_audit.sql"),
 ];
 
+/// Version of the tables: the number of the last migration, which both databases have.
+#[expect(clippy::cast_possible_wrap, reason = "there are only a few")]
+pub(crate) const VERSION: i64 = SQLITE.len() as i64;
+const _: () = assert!(SQLITE.len() == POSTGRES.len());
+
 /// All migrations of a database, which never change after a release.
 pub(crate) fn migrator(dialect: Dialect) -> Migrator {
     let all = match dialect {

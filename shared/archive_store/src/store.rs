@@ -2,33 +2,24 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    sync::Arc,
 };
 
 use sqlx::{
     ConnectOptions as _,
-    postgres::{PgConnectOptions, PgPool, PgPoolOptions},
-    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous},
+    postgres::PgConnectOptions,
+    sqlite::{SqliteJournalMode, SqliteSynchronous},
 };
 
 use crate::{
     StoreError,
-    file_id::FileId,
+    readers::Readers,
     sql::{Connection, Dialect},
+    sqlite::sqlite,
 };
 
-/// Connections for answers, of one process.
-const READERS: u32 = 4;
-/// How long an answer waits for a connection.
-const READER_WAIT: Duration = Duration::from_secs(3);
-/// How long SQLite waits for another process that writes.
-const BUSY: Duration = Duration::from_secs(5);
 /// Memory of a SQLite connection for pages: negative numbers are KiB.
 const WRITER_CACHE: &str = "-131072";
-const READER_CACHE: &str = "-16384";
-/// How much of a SQLite file is mapped into memory, in bytes.
-const MAPPED: &str = "1073741824";
 /// Pages of the write-ahead log after which SQLite moves them into the file. Many batches change the same pages of
 /// indexes, which are then written to the file once.
 const CHECKPOINT_PAGES: &str = "32000";
@@ -37,48 +28,13 @@ const CHECKPOINT_PAGES: &str = "32000";
 #[derive(Debug, Clone)]
 pub struct Store {
     pub(crate) target: Target,
-    readers: Readers,
+    pub(crate) readers: Readers,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) enum Target {
     Sqlite(Arc<PathBuf>),
     Postgres(Arc<PgConnectOptions>),
-}
-
-#[derive(Debug, Clone)]
-enum Readers {
-    Sqlite(Arc<SqliteReaders>),
-    Postgres(PgPool),
-}
-
-/// Connections to the file that is at a path. A file that was removed has no reader any more.
-#[derive(Debug)]
-struct SqliteReaders {
-    path: Arc<PathBuf>,
-    current: Mutex<(Option<FileId>, SqlitePool)>,
-}
-
-impl SqliteReaders {
-    fn new(path: Arc<PathBuf>) -> Self {
-        let current = Mutex::new((FileId::of(&path), readers_of(&path)));
-        Self { path, current }
-    }
-
-    fn pool(&self) -> SqlitePool {
-        let found = FileId::of(&self.path);
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        if current.0 != found {
-            *current = (found, readers_of(&self.path));
-        }
-        current.1.clone()
-    }
-}
-
-fn readers_of(path: &Path) -> SqlitePool {
-    let pool = SqlitePoolOptions::new().max_connections(READERS).acquire_timeout(READER_WAIT);
-    let options = sqlite(path).read_only(true).pragma("cache_size", READER_CACHE).pragma("query_only", "1");
-    pool.connect_lazy_with(options)
 }
 
 impl Store {
@@ -88,8 +44,7 @@ impl Store {
             let options: PgConnectOptions =
                 url.parse().map_err(|_| StoreError::Url { url: without_password(url) })?;
             let options = options.application_name("forebay archive").disable_statement_logging();
-            let pool = PgPoolOptions::new().max_connections(READERS).acquire_timeout(READER_WAIT);
-            let readers = Readers::Postgres(pool.connect_lazy_with(options.clone()));
+            let readers = Readers::of_server(options.clone());
             return Ok(Self { target: Target::Postgres(Arc::new(options)), readers });
         }
         let path = url.strip_prefix("sqlite://").unwrap_or(url);
@@ -97,7 +52,7 @@ impl Store {
             return Err(StoreError::Url { url: without_password(url) });
         }
         let path = Arc::new(data.join(path));
-        let readers = Readers::Sqlite(Arc::new(SqliteReaders::new(path.clone())));
+        let readers = Readers::of_file(path.clone());
         Ok(Self { target: Target::Sqlite(path), readers })
     }
 
@@ -119,17 +74,6 @@ impl Store {
         }
     }
 
-    /// A connection for answers.
-    pub(crate) async fn reader(&self) -> Result<Connection, StoreError> {
-        let failed = StoreError::while_("connecting");
-        match &self.readers {
-            Readers::Sqlite(readers) => {
-                readers.pool().acquire().await.map(Connection::SqliteReader).map_err(failed)
-            }
-            Readers::Postgres(pool) => pool.acquire().await.map(Connection::PostgresReader).map_err(failed),
-        }
-    }
-
     /// A new connection for writing, without the right to write.
     pub(crate) async fn writer_connection(&self) -> Result<Connection, StoreError> {
         let failed = StoreError::while_("connecting");
@@ -148,16 +92,6 @@ impl Store {
             Target::Postgres(options) => options.connect().await.map(Connection::Postgres).map_err(failed),
         }
     }
-}
-
-fn sqlite(path: &Path) -> SqliteConnectOptions {
-    SqliteConnectOptions::new()
-        .filename(path)
-        .busy_timeout(BUSY)
-        .foreign_keys(false)
-        .pragma("mmap_size", MAPPED)
-        .pragma("temp_store", "memory")
-        .disable_statement_logging()
 }
 
 /// The URL without user and password, for messages.

@@ -12,6 +12,27 @@ use crate::{
 
 on_both! {
     a_missing_table_is_no_fault_of_the_rows,
+    a_question_waits_until_the_writer_has_created_the_tables,
+    a_question_before_there_are_tables_says_what_is_missing,
+}
+
+async fn a_question_waits_until_the_writer_has_created_the_tables(database: Database) {
+    let (asked, writer) = tokio::join!(database.store.status(), async {
+        // The question comes first.
+        tokio::task::yield_now().await;
+        database.store.writer().await.unwrap()
+    });
+    assert!(asked.unwrap().streams.is_empty());
+    drop(writer);
+}
+
+async fn a_question_before_there_are_tables_says_what_is_missing(database: Database) {
+    let writer = database.store.writer().await.unwrap();
+    // As a writer of an earlier version left it.
+    database.execute("DELETE FROM _sqlx_migrations WHERE version > 1").await;
+    drop(writer);
+    let error = database.store.status().await.unwrap_err();
+    assert!(error.to_string().contains("no tables of this version yet"), "{error}");
 }
 
 async fn a_missing_table_is_no_fault_of_the_rows(database: Database) {
