@@ -170,7 +170,7 @@ async fn what_requests_and_records_name_is_kept_also_after_the_event_stream_was_
         until("what a record names is kept", || is_kept(&first, &queued)).await;
     }
     first.bus.jetstream().delete_stream(stream::EVENTS).await.unwrap();
-    // It creates the streams that are missing.
+    servers.create_streams().await;
     let second = context_with(&servers, &data, often()).await;
     let later = job(&cas, "later").await;
     write(&second, &later).await;

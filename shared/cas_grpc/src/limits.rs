@@ -25,6 +25,8 @@ pub struct Limits {
     pub broken_upload_bytes: u64,
     /// How long interrupted uploads are kept.
     pub broken_upload_keep: Duration,
+    /// Maximum pause of a client in the middle of a stream that it sends.
+    pub pause_max: Duration,
 }
 
 impl Default for Limits {
@@ -36,6 +38,7 @@ impl Default for Limits {
             broken_uploads: 256,
             broken_upload_bytes: 4 << 30,
             broken_upload_keep: Duration::from_secs(300),
+            pause_max: Duration::from_secs(120),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use workload::{Build, Workload};
 
-#[path = "../tests/support/workload.rs"]
+#[path = "../tests/occupancy/support/workload.rs"]
 mod workload;
 
 fn main() {

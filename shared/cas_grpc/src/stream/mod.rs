@@ -74,7 +74,7 @@ async fn answer_read(
     headers: &MetadataMap,
     body: Body,
 ) -> Result<http::Response<Body>, Status> {
-    let request: ReadRequest = wire::single_request(body).await?;
+    let request: ReadRequest = wire::single_request(body, shared.api.limits.pause_max).await?;
     wire::check_repeated_name(headers, &request.resource_name)?;
     let cas = shared.seen_by_caller(caller, headers)?;
     Ok(wire::stream_response(read::open(shared, &cas, caller, &request).await?))
@@ -86,7 +86,7 @@ async fn answer_query(
     headers: &MetadataMap,
     body: Body,
 ) -> Result<http::Response<Body>, Status> {
-    let request: QueryWriteStatusRequest = wire::single_request(body).await?;
+    let request: QueryWriteStatusRequest = wire::single_request(body, shared.api.limits.pause_max).await?;
     let cas = shared.seen_by_caller(caller, headers)?;
     let progress = query(shared, &cas, &request.resource_name).await?;
     let answer = QueryWriteStatusResponse {

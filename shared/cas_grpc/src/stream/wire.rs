@@ -22,9 +22,6 @@ use crate::{fault::busy, log_streams::LogStream};
 
 const LENGTH: &str = "the length of a message in 32 bits";
 
-/// Maximum pause of a client in the middle of a stream.
-const PATIENCE: Duration = Duration::from_secs(120);
-
 /// Length in bytes of a message header: a flag and the length.
 const HEAD_BYTES: usize = 5;
 
@@ -34,11 +31,11 @@ const REQUEST_BYTES_MAX: usize = 16 << 10;
 /// Maximum size in bytes of a message that is sent: clients accept 4 MiB.
 const MESSAGE_BYTES_MAX: usize = 2 << 20;
 
-/// Returns the next bytes of a request; `None` at its end.
-pub(super) async fn frame(body: &mut Body) -> Result<Option<Bytes>, Status> {
+/// Returns the next bytes of a request; `None` at its end. Waits for at most `pause_max`.
+pub(super) async fn frame(body: &mut Body, pause_max: Duration) -> Result<Option<Bytes>, Status> {
     loop {
         let next = std::future::poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx));
-        match tokio::time::timeout(PATIENCE, next).await {
+        match tokio::time::timeout(pause_max, next).await {
             Ok(Some(Ok(frame))) => {
                 if let Ok(data) = frame.into_data() {
                     return Ok(Some(data));
@@ -46,15 +43,23 @@ pub(super) async fn frame(body: &mut Body) -> Result<Option<Bytes>, Status> {
             }
             Ok(Some(Err(status))) => return Err(status),
             Ok(None) => return Ok(None),
-            Err(_) => return Err(busy("timed out waiting for client data (120 s); resume the stream")),
+            Err(_) => {
+                let seconds = pause_max.as_secs_f64();
+                return Err(busy(&format!(
+                    "timed out waiting for client data ({seconds} s); resume the stream"
+                )));
+            }
         }
     }
 }
 
 /// Reads a request of exactly one message.
-pub(super) async fn single_request<M: Message + Default>(mut body: Body) -> Result<M, Status> {
+pub(super) async fn single_request<M: Message + Default>(
+    mut body: Body,
+    pause_max: Duration,
+) -> Result<M, Status> {
     let mut bytes = BytesMut::new();
-    while let Some(data) = frame(&mut body).await? {
+    while let Some(data) = frame(&mut body, pause_max).await? {
         bytes.extend_from_slice(&data);
         if bytes.len() > REQUEST_BYTES_MAX {
             return Err(Status::invalid_argument("the request is too long"));

@@ -39,7 +39,7 @@ pub(super) async fn answer(
     headers: MetadataMap,
     body: Body,
 ) -> Result<WriteResponse, Status> {
-    let pieces = WriteRequests::open(body).await?;
+    let pieces = WriteRequests::open(body, shared.api.limits.pause_max).await?;
     wire::check_repeated_name(&headers, &pieces.name)?;
     match WriteName::parse(&pieces.name)? {
         WriteName::Log { parent, id, token } => {

@@ -31,6 +31,8 @@ pub(super) enum Event {
 #[derive(Debug)]
 pub(super) struct WriteRequests {
     body: Body,
+    /// Maximum pause of the client.
+    pause_max: Duration,
     parser: Parser,
     pub(super) name: String,
     first_offset: i64,
@@ -47,9 +49,10 @@ pub(super) struct WriteRequests {
 
 impl WriteRequests {
     /// Reads the stream up to the resource name.
-    pub(super) async fn open(body: Body) -> Result<Self, Status> {
+    pub(super) async fn open(body: Body, pause_max: Duration) -> Result<Self, Status> {
         let mut pieces = Self {
             body,
+            pause_max,
             parser: Parser::new(),
             name: String::new(),
             first_offset: 0,
@@ -106,7 +109,7 @@ impl WriteRequests {
             if let Some(part) = self.parser.next()? {
                 return Ok(Some(part));
             }
-            match wire::frame(&mut self.body).await? {
+            match wire::frame(&mut self.body, self.pause_max).await? {
                 Some(data) => self.parser.feed(data),
                 None if self.parser.is_between_messages() => return Ok(None),
                 None => return Err(Status::cancelled("the stream was interrupted")),

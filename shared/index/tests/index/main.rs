@@ -1,0 +1,9 @@
+//! The index on a real Redis.
+#![allow(clippy::indexing_slicing, clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking")]
+
+mod support;
+
+mod action_reads;
+mod actions;
+mod builds;
+mod join;
