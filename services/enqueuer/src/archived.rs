@@ -87,6 +87,8 @@ async fn ask<A: Message>(bus: &Bus, call: ArchiveCall, question: Bytes) -> Resul
         Ok(answer) => A::from_json(&answer).map(Some).map_err(unavailable),
         Err(AskError::NobodyListens { .. }) => Ok(None),
         Err(AskError::Refused(error)) => Err(error),
-        Err(error @ (AskError::Doubtful { .. } | AskError::TooLarge { .. })) => Err(unavailable(error)),
+        Err(error @ (AskError::Denied(_) | AskError::Doubtful { .. } | AskError::TooLarge { .. })) => {
+            Err(unavailable(error))
+        }
     }
 }

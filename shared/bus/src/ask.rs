@@ -11,7 +11,7 @@ use bytes::Bytes;
 use model::{ApiError, AuditText, ErrorCode};
 
 use crate::{
-    Bus, Encoding, Subject,
+    Bus, Denied, Encoding, Subject,
     headers::{CALLER, CONTENT_TYPE, TRACEPARENT, header},
 };
 
@@ -24,6 +24,8 @@ pub enum AskError {
     /// No service is subscribed to the subject.
     #[error("no service listens on {subject}")]
     NobodyListens { subject: String },
+    #[error(transparent)]
+    Denied(#[from] Denied),
     /// No answer arrived or the connection was lost: whether the request took effect is not known.
     #[error("no answer on {subject}")]
     Doubtful {
@@ -69,7 +71,9 @@ impl Bus {
         }
         let request = Request::new().headers(headers).payload(payload);
         let subject = subject.to_string();
-        match self.client.send_request(subject.clone(), request).await {
+        // Boxed: its state is large, and all calls contain it.
+        let sent = Box::pin(self.client.send_request(subject.clone(), request));
+        match self.unless_denied(&subject, sent).await? {
             Ok(message) => answer(message),
             Err(error) => Err(match error.kind() {
                 RequestErrorKind::NoResponders => AskError::NobodyListens { subject },

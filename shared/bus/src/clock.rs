@@ -4,7 +4,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicI64, Ordering},
+        atomic::{AtomicBool, AtomicI64, Ordering},
     },
     time::{Duration, SystemTime},
 };
@@ -20,7 +20,7 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use tokio::sync::watch;
 use tracing::debug;
 
-use crate::{BusError, codec::from_json, stream, subject::USER_INFO};
+use crate::{BusError, codec::from_json, denials::Denials, stream, subject::USER_INFO};
 
 /// The time of nats-server: measured over the connection, and extrapolated between measurements with `CLOCK_BOOTTIME`,
 /// which no program can set. Before the first measurement it is this machine's clock. Cheap to clone.
@@ -32,6 +32,9 @@ struct State {
     /// Microseconds from `CLOCK_BOOTTIME` to the farm's time.
     offset: AtomicI64,
     bounds: Mutex<Option<Bounds>>,
+    denials: Denials,
+    /// Whether the user may not ask for the time of the leader of the lease stream: tenants may not.
+    is_leader_denied: AtomicBool,
 }
 
 /// Lower and upper bound of the offset, in microseconds.
@@ -68,9 +71,14 @@ impl Bounds {
 }
 
 impl FarmClock {
-    pub(crate) fn of_this_machine() -> Self {
-        let offset = micros(SystemTime::now()) - boottime();
-        Self(Arc::new(State { offset: AtomicI64::new(offset), bounds: Mutex::default() }))
+    pub(crate) fn of_this_machine(denials: Denials) -> Self {
+        let offset = AtomicI64::new(micros(SystemTime::now()) - boottime());
+        Self(Arc::new(State {
+            offset,
+            bounds: Mutex::default(),
+            denials,
+            is_leader_denied: AtomicBool::new(false),
+        }))
     }
 
     /// The current farm time.
@@ -140,9 +148,14 @@ impl FarmClock {
     /// Measures the time of the leader of the lease stream, which also timestamps the leases; before that stream
     /// exists, the time of the server that this process is connected to.
     pub(crate) async fn measure(&self, client: &Client, patience: Duration) -> Result<(), BusError> {
-        let leader = format!("$JS.API.STREAM.INFO.{}", stream::LEASES);
-        if self.measure_from(client, leader, patience, |info: &StreamInfo| &info.ts).await.is_ok() {
-            return Ok(());
+        if !self.0.is_leader_denied.load(Ordering::Relaxed) {
+            let leader = format!("$JS.API.STREAM.INFO.{}", stream::LEASES);
+            let measured = self.measure_from(client, leader.clone(), patience, |info: &StreamInfo| &info.ts);
+            match self.0.denials.unless_denied(&leader, measured).await {
+                Some(Ok(())) => return Ok(()),
+                Some(Err(_)) => {}
+                None => self.0.is_leader_denied.store(true, Ordering::Relaxed),
+            }
         }
         self.measure_server(client, patience).await
     }
@@ -178,11 +191,15 @@ impl FarmClock {
         let clock = Arc::downgrade(&self.0);
         drop(self);
         loop {
-            tokio::select! {
-                () = tokio::time::sleep(MEASURE_INTERVAL) => {}
-                changed = reconnects.changed() => if changed.is_err() { return },
-            }
+            let is_reconnected = tokio::select! {
+                () = tokio::time::sleep(MEASURE_INTERVAL) => false,
+                changed = reconnects.changed() => if changed.is_err() { return } else { true },
+            };
             let Some(state) = clock.upgrade() else { return };
+            if is_reconnected {
+                // By now the user may have the right.
+                state.is_leader_denied.store(false, Ordering::Relaxed);
+            }
             if let Err(error) = Self(state).measure(&client, MEASURE_TIMEOUT).await {
                 debug!(%error, "cannot measure the time of nats-server, extrapolating it");
             }
@@ -234,7 +251,7 @@ mod tests {
 
     #[test]
     fn local_times_are_put_where_they_belong() {
-        let clock = FarmClock::of_this_machine();
+        let clock = FarmClock::of_this_machine(Denials::default());
         assert_eq!((clock.skew(), clock.at_least()), (None, None));
         let hour = 3600 * SECOND;
         let now = boottime();

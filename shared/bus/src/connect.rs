@@ -14,7 +14,7 @@ use telemetry::metrics::{Counter, Gauge, count, set};
 use tokio::sync::{OnceCell, watch};
 use tracing::{debug, info, warn};
 
-use crate::{BusError, FarmClock};
+use crate::{BusError, Denied, FarmClock, denials::Denials};
 
 /// Whether to wait for a server that is not available.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +29,7 @@ pub enum Patience {
 #[derive(Clone, Debug)]
 pub struct Bus {
     pub(crate) client: async_nats::Client,
+    denials: Denials,
     pub(crate) js: jetstream::Context,
     pub(crate) clock: FarmClock,
     reconnects: watch::Receiver<u64>,
@@ -71,6 +72,7 @@ pub struct ServerInfo {
 #[derive(Clone, Debug)]
 pub struct LiveConnection {
     pub(crate) client: async_nats::Client,
+    denials: Denials,
     reconnects: watch::Receiver<u64>,
 }
 
@@ -96,6 +98,8 @@ impl LiveConnection {
     async fn connect(server: &Server, name: &str, kind: Kind) -> Result<Self, ConnectError> {
         let (sender, reconnects) = watch::channel(0_u64);
         let sender = Arc::new(sender);
+        let denials = Denials::default();
+        let denied = denials.clone();
         let client = options(server)?
             .name(name)
             .connection_timeout(Duration::from_secs(5))
@@ -108,20 +112,20 @@ impl LiveConnection {
                 (Duration::from_millis(20) * steps).min(RECONNECT_DELAY_MAX)
             })
             .event_callback(move |event| {
-                let sender = Arc::clone(&sender);
+                let (sender, denied) = (Arc::clone(&sender), denied.clone());
                 async move {
                     if let Kind::Main = kind {
                         measure(&event, &sender);
                     }
                     // With a small capacity, slow consumers are expected.
                     if kind.capacity() == SUBSCRIPTION_CAPACITY || !matches!(event, Event::SlowConsumer(_)) {
-                        on_event(&event, &sender);
+                        on_event(&event, &sender, &denied);
                     }
                 }
             })
             .connect(addresses(&server.url)?)
             .await?;
-        Ok(Self { client, reconnects })
+        Ok(Self { client, denials, reconnects })
     }
 
     /// Signals every reconnection from now on.
@@ -191,19 +195,34 @@ impl Bus {
     }
 
     async fn connect_once(server: &Arc<Server>, name: &str) -> Result<Self, ConnectError> {
-        let LiveConnection { client, reconnects } = LiveConnection::connect(server, name, Kind::Main).await?;
+        let LiveConnection { client, denials, reconnects } =
+            LiveConnection::connect(server, name, Kind::Main).await?;
         let js = jetstream::ContextBuilder::new()
             .timeout(REQUEST_TIMEOUT)
             .ack_timeout(ACK_TIMEOUT)
             .build(client.clone());
-        let clock = FarmClock::of_this_machine();
+        let clock = FarmClock::of_this_machine(denials.clone());
         if let Err(error) = clock.measure_server(&client, CLOCK_TIMEOUT).await {
             debug!(%error, "cannot measure the time of nats-server yet");
         }
         tokio::spawn(clock.clone().remeasure(client.clone(), reconnects.clone()));
         let server = Arc::clone(server);
         let (elections, reads_streams) = (Arc::default(), Arc::default());
-        Ok(Self { client, js, clock, reconnects, elections, server, reads_streams })
+        Ok(Self { client, denials, js, clock, reconnects, elections, server, reads_streams })
+    }
+
+    /// Waits for a request on `subject`, which the server may deny.
+    pub(crate) async fn unless_denied<T>(
+        &self,
+        subject: &str,
+        request: impl Future<Output = T>,
+    ) -> Result<T, Denied> {
+        let answered = self.denials.unless_denied(subject, request).await;
+        answered.ok_or_else(|| {
+            // The connection was made with it.
+            let user = self.server.credentials.user().ok().flatten();
+            Denied { subject: subject.to_owned(), user }
+        })
     }
 
     /// Waits until the server has all messages that were sent, at most for `limit`.
@@ -273,7 +292,8 @@ impl Bus {
 
     /// The underlying connection, for subscriptions to plain messages.
     pub fn live_connection(&self) -> LiveConnection {
-        LiveConnection { client: self.client.clone(), reconnects: self.reconnects.clone() }
+        let (client, denials) = (self.client.clone(), self.denials.clone());
+        LiveConnection { client, denials, reconnects: self.reconnects.clone() }
     }
 
     /// Opens another connection whose subscriptions keep at most `capacity` unread messages: for readers that can read
@@ -301,6 +321,17 @@ impl Bus {
         // The caller needs the connection no longer: if it stays open, it ends with the process.
         let _ = tokio::time::timeout(limit, self.client.drain()).await;
     }
+}
+
+/// Connects for `forebay access`: fails at once if no server answers. `patience` is the time limit of the connection and of requests.
+pub(crate) async fn connect_for_access(
+    server: &Server,
+    options: ConnectOptions,
+    patience: Duration,
+) -> Result<async_nats::Client, BusError> {
+    let options = options.name("forebay access").connection_timeout(patience).request_timeout(Some(patience));
+    let connected = options.connect(addresses(&server.url)?).await;
+    connected.map_err(|error| BusError::Unreachable { url: server.shown(), source: Box::new(error) })
 }
 
 /// Fails if no attempt to connect can succeed until the settings change.
@@ -374,7 +405,7 @@ fn proof(key: &UserKey, nonce: &[u8]) -> Result<Auth, SeedError> {
     Ok(auth)
 }
 
-pub(crate) fn addresses(url: &str) -> Result<Vec<ServerAddr>, BusError> {
+fn addresses(url: &str) -> Result<Vec<ServerAddr>, BusError> {
     let unusable = |source| BusError::Url { url: url.to_owned(), source };
     let address = |server: &str| {
         if server.starts_with("ws") && server.contains("://") {
@@ -400,7 +431,7 @@ fn measure(event: &Event, reconnects: &watch::Sender<u64>) {
     }
 }
 
-fn on_event(event: &Event, reconnects: &watch::Sender<u64>) {
+fn on_event(event: &Event, reconnects: &watch::Sender<u64>, denials: &Denials) {
     match event {
         Event::Connected => {
             reconnects.send_modify(|count| *count += 1);
@@ -408,7 +439,14 @@ fn on_event(event: &Event, reconnects: &watch::Sender<u64>) {
         }
         Event::Disconnected => warn!("connection to nats-server lost"),
         Event::SlowConsumer(id) => warn!(id, "a subscription is too slow, dropping messages"),
-        Event::ServerError(error) => warn!(%error, "nats-server reported an error"),
+        Event::ServerError(error) => {
+            // The request says so itself.
+            if denials.note(&error.to_string()) {
+                debug!(%error, "nats-server denied a request");
+            } else {
+                warn!(%error, "nats-server reported an error");
+            }
+        }
         // One event for every attempt to reconnect.
         Event::ClientError(error) => debug!(%error, "the NATS client reported an error"),
         Event::LameDuckMode | Event::Draining | Event::Closed => info!(%event, "connection to nats-server"),

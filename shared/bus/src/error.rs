@@ -4,6 +4,8 @@ use std::error::Error as StdError;
 
 use credentials::{SeedFault, TlsFault, UserFault};
 
+use crate::Denied;
+
 /// A failed call to the bus.
 #[derive(Debug, thiserror::Error)]
 pub enum BusError {
@@ -27,6 +29,8 @@ pub enum BusError {
         /// Description of the attempted operation, as a gerund phrase.
         what: String,
     },
+    #[error(transparent)]
+    Denied(#[from] Denied),
     /// The server returned an error.
     #[error("{what} failed")]
     Failed {

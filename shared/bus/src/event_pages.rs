@@ -15,7 +15,7 @@ use crate::{
     ask::refusal,
     codec::from_client,
     headers::{MORE, header},
-    message,
+    message, several,
 };
 
 /// Maximum number of events in an answer.
@@ -93,11 +93,8 @@ impl Bus {
             kinds: kinds.kinds(),
             limit: Some(batch.min(EVENTS_MAX)),
         };
-        let inbox = self.client.new_inbox();
-        let mut replies = self.client.subscribe(inbox.clone()).await.map_err(BusError::failed(what()))?;
         let subject = Subject::Api(ApiCall::Events, key.group.clone()).to_string();
-        let sent = self.client.publish_with_reply(subject, inbox, request.to_json()).await;
-        sent.map_err(BusError::failed(what()))?;
+        let mut replies = several::ask(&self.client, subject, request.to_json(), &what()).await?;
         let mut events = Vec::new();
         loop {
             let next = tokio::time::timeout(PATIENCE, replies.next()).await;

@@ -8,7 +8,7 @@ use model::{GatewayAddress, WhereQuestion};
 use tokio::time::Instant;
 use tracing::debug;
 
-use crate::{Bus, BusError, FromJson as _, Message, Subject, message};
+use crate::{Bus, BusError, FromJson as _, Message, Subject, message, several};
 
 message!(GatewayAddress, WhereQuestion);
 
@@ -46,13 +46,9 @@ impl Gateways<'_> {
 
     /// The first answer; with `others` also those that arrive within that time after it.
     async fn query(self, host: &str, others: Option<Duration>) -> Result<Vec<GatewayAddress>, BusError> {
-        let failed = || "looking up the gateways".to_owned();
-        let client = &self.bus.client;
-        let inbox = client.new_inbox();
-        let mut answers = client.subscribe(inbox.clone()).await.map_err(BusError::failed(failed()))?;
+        let (subject, what) = (Subject::GatewayWhere.to_string(), "looking up the gateways");
         let question = WhereQuestion { host: host.to_owned() }.to_json();
-        let sent = client.publish_with_reply(Subject::GatewayWhere.to_string(), inbox, question).await;
-        sent.map_err(BusError::failed(failed()))?;
+        let mut answers = several::ask(&self.bus.client, subject, question, what).await?;
         let mut until = Instant::now() + FIRST_ANSWER_TIMEOUT;
         let mut found = Vec::new();
         while let Ok(Some(message)) = tokio::time::timeout_at(until, answers.next()).await {

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use tracing::{debug, warn};
 
-use crate::{Bus, BusError, DecodeError, FromJson as _, Message, Subject};
+use crate::{Bus, BusError, DecodeError, FromJson as _, Message, Subject, several};
 
 /// A message of one kind. The module `messages` lists all kinds with their senders and receivers.
 pub trait Plain: Message + 'static {
@@ -99,12 +99,8 @@ impl Bus {
         to: &M::To,
         message: &M,
     ) -> Result<Answers<M::Answer>, BusError> {
-        let inbox = self.client.new_inbox();
-        let subscribed = self.client.subscribe(inbox.clone()).await;
-        let answers = subscribed.map_err(BusError::failed(format!("waiting for answers to {}", M::NAME)))?;
-        let subject = M::subject(to).to_string();
-        let sent = self.client.publish_with_reply(subject, inbox, message.to_json()).await;
-        sent.map_err(BusError::failed(format!("sending {}", M::NAME)))?;
+        let (subject, what) = (M::subject(to).to_string(), format!("sending {}", M::NAME));
+        let answers = several::ask(&self.client, subject, message.to_json(), &what).await?;
         Ok(Answers { answers, kind: PhantomData })
     }
 

@@ -5,15 +5,14 @@ use std::time::Duration;
 use async_nats::{Client, HeaderMap, client::RequestErrorKind};
 use bytes::Bytes;
 use credentials::Server;
-use futures::StreamExt as _;
 use model::{BuildId, BuildKey, Group};
 use serde::Deserialize;
-use tokio::time::{Instant, timeout_at};
 
 use crate::{
     BusError, EventSubject, RequestSubject,
-    connect::{addresses, options},
+    connect::{connect_for_access, options},
     crossing::last_event,
+    several::OfServers,
 };
 
 /// A user that cannot do what it should.
@@ -62,8 +61,6 @@ struct Loaded {
 }
 
 const TIMEOUT: Duration = Duration::from_secs(3);
-/// Time after the first answer of a server until the last one of a cluster.
-const FURTHER_ANSWERS: Duration = Duration::from_millis(300);
 const EXPECTED_STREAM: &str = "Nats-Expected-Stream";
 /// A name that no stream has.
 const NO_STREAM: &str = "FOREBAY_PROBE";
@@ -77,14 +74,7 @@ impl Probe {
     ///
     /// Fails if the server is not reachable or does not know the user.
     pub async fn connect(server: &Server) -> Result<Self, BusError> {
-        let connected = options(server)?
-            .name("forebay access")
-            .connection_timeout(TIMEOUT)
-            .request_timeout(Some(TIMEOUT))
-            .connect(addresses(&server.url)?)
-            .await;
-        let unreachable = |source| BusError::Unreachable { url: server.shown(), source };
-        connected.map(Self).map_err(|error| unreachable(Box::new(error)))
+        connect_for_access(server, options(server)?, TIMEOUT).await.map(Self)
     }
 
     /// Checks that a request published to `subject` would be stored: sends one that expects a stream that does not exist,
@@ -117,21 +107,16 @@ impl Probe {
     /// The time at which each server that answers loaded its configuration, with the name of the server. Only users of
     /// the system account may ask.
     pub async fn loaded(&self) -> Result<Vec<(String, String)>, BusError> {
-        let what = || "asking the servers when they loaded their configuration".to_owned();
-        let inbox = self.0.new_inbox();
-        let mut answers = self.0.subscribe(inbox.clone()).await.map_err(BusError::failed(what()))?;
+        let what = "asking the servers when they loaded their configuration";
         let subject = "$SYS.REQ.SERVER.PING.VARZ";
-        let sent = self.0.publish_with_reply(subject, inbox, Bytes::new()).await;
-        sent.map_err(BusError::failed(what()))?;
+        let mut answers = OfServers::ask(&self.0, subject, Bytes::new(), (what, TIMEOUT)).await?;
         let mut found = Vec::new();
-        let mut until = Instant::now() + TIMEOUT;
-        while let Ok(Some(answer)) = timeout_at(until, answers.next()).await {
-            let varz: Varz = serde_json::from_slice(&answer.payload).map_err(BusError::failed(what()))?;
+        while let Some(answer) = answers.next().await {
+            let varz: Varz = serde_json::from_slice(&answer).map_err(BusError::failed(what))?;
             found.push((varz.server.name, varz.data.config_load_time));
-            until = until.min(Instant::now() + FURTHER_ANSWERS);
         }
         found.sort();
-        if found.is_empty() { Err(BusError::Timeout { what: what() }) } else { Ok(found) }
+        if found.is_empty() { Err(BusError::Timeout { what: what.to_owned() }) } else { Ok(found) }
     }
 
     async fn ask(

@@ -8,7 +8,7 @@ use futures::StreamExt as _;
 use model::{Millis, Sequence};
 use serde::Serialize;
 
-use crate::{Bus, BusError, Stored, codec::to_json};
+use crate::{Bus, BusError, Stored, codec::to_json, several};
 
 /// Part of a stream's messages.
 #[derive(Debug)]
@@ -89,7 +89,8 @@ impl StoredStream<'_> {
     pub(crate) async fn last_direct(self, subject: &str) -> Result<Option<Stored>, BusError> {
         let what = || format!("reading the last message on {subject}");
         let request = format!("$JS.API.DIRECT.GET.{}.{subject}", self.name);
-        let reply = self.bus.client.request(request, Bytes::new()).await.map_err(BusError::failed(what()))?;
+        let asked = Box::pin(self.bus.client.request(request.clone(), Bytes::new()));
+        let reply = self.bus.unless_denied(&request, asked).await?.map_err(BusError::failed(what()))?;
         if reply.status == Some(StatusCode::NOT_FOUND) {
             return Ok(None);
         }
@@ -125,12 +126,10 @@ impl StoredStream<'_> {
 
     /// Sends one request and collects its replies until a status message ends them.
     async fn direct_batch(self, request: Bytes) -> Result<Tail, BusError> {
-        let (client, stream) = (&self.bus.client, self.name);
+        let stream = self.name;
         let what = || format!("reading a batch of {stream}");
-        let inbox = client.new_inbox();
-        let mut replies = client.subscribe(inbox.clone()).await.map_err(BusError::failed(what()))?;
         let subject = format!("$JS.API.DIRECT.GET.{stream}");
-        client.publish_with_reply(subject, inbox, request).await.map_err(BusError::failed(what()))?;
+        let mut replies = several::ask(&self.bus.client, subject, request, &what()).await?;
         let mut events = Vec::new();
         loop {
             let next = tokio::time::timeout(BATCH_TIMEOUT, replies.next()).await;

@@ -42,7 +42,7 @@ impl ClientError {
                 | ErrorCode::PermissionDenied => 2,
                 ErrorCode::LimitReached | ErrorCode::Unavailable => 4,
             },
-            Self::Bus(BusError::Url { .. }) => 2,
+            Self::Bus(BusError::Url { .. } | BusError::Denied(_)) => 2,
             Self::Unreachable { .. } | Self::Doubtful { .. } | Self::Answer { .. } | Self::Bus(_) => 4,
         }
     }
@@ -72,6 +72,7 @@ impl ClientError {
         match error {
             AskError::Refused(error) => Self::Api(error),
             AskError::NobodyListens { .. } => Self::Unreachable { who },
+            AskError::Denied(denied) => Self::Bus(denied.into()),
             AskError::TooLarge { .. } => Self::api(ErrorCode::InvalidRequest, error.to_string()),
             AskError::Doubtful { .. } => Self::Doubtful { who, source: error },
         }

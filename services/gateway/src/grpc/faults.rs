@@ -19,6 +19,7 @@ pub(crate) fn bus(error: BusError) -> Status {
         BusError::Corrupt { .. } => Status::internal(text),
         BusError::Url { .. }
         | BusError::Credentials(_)
+        | BusError::Denied(_)
         | BusError::Unreachable { .. }
         | BusError::Timeout { .. }
         | BusError::Failed { .. } => status::retry(Code::Unavailable, text, RETRY),

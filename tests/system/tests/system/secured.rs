@@ -256,20 +256,27 @@ async fn a_tenant_uses_the_command_line_for_its_groups_and_no_other() {
     assert!(found.len() > 3 && all.stdout.contains("line 1"), "{all:?}");
     let rest = run(&["watch", &build, "--json", "--from", &found[1].to_string()]).await;
     assert_eq!(positions(&rest), found[2..], "{rest:?}");
-    for words in [&["get", &build][..], &["why", &build]] {
-        let output = run(words).await;
-        assert!(output.code == 0 || words[0] == "why", "{words:?}: {output:?}");
+    for command in ["get", "why"] {
+        let output = run(&[command, &build]).await;
+        assert!(output.code == 0 && !output.stdout.is_empty(), "{command}: {output:?}");
     }
     let without_group = run(&["watch", &id]).await;
     assert!(without_group.code == 2 && without_group.stderr.contains("GROUP/ID"), "{without_group:?}");
-    // What belongs to others has no answer, with any of these commands, and soon.
+    // What belongs to others is denied at once, with any of these commands, and they say what to do.
     let other = farm.up.cli(&["submit", "--group", "others", "--json", "--", "true"]).await;
     let other: serde_json::Value = serde_json::from_str(&other.stdout).unwrap();
     let other = format!("others/{}", other["id"].as_str().unwrap());
     for command in ["watch", "get", "cancel", "why"] {
-        let output = run(&["--no-wait", command, &other]).await;
-        assert!(output.code == 4 && output.stdout.is_empty(), "{command}: {output:?}");
+        let output = run(&[command, &other]).await;
+        assert!(output.code == 2 && output.stdout.is_empty(), "{command}: {output:?}");
+        assert!(output.stderr.contains("to the user payments/ci: `forebay access show"), "{output:?}");
+        assert!(!output.stderr.contains("WARN"), "{output:?}");
     }
+    let submitted = run(&["submit", "--group", "others", "--", "true"]).await;
+    assert!(
+        submitted.code == 2 && submitted.stderr.contains("denies forebay.api.create.others"),
+        "{submitted:?}"
+    );
 }
 
 /// Publishers of builds at once.
