@@ -123,11 +123,16 @@ install_openapi() {
 install_azurite() {
   local root=$tools/azurite
   find_node || return 1
-  rm -rf "$root"
-  npm install --silent --prefix "$root" --before "$AZURITE_DATE" --omit=dev --omit=optional --ignore-scripts \
-    --no-audit --no-fund "$AZURITE_PACKAGE" >/dev/null || return 1
+  npm_package "$root" "$AZURITE_DATE" "$AZURITE_PACKAGE" || return 1
   find "$root" -name '*.map' -delete
   wrapper azurite-blob "$(command -v node)" "$root/node_modules/azurite/dist/src/blob/main.js"
+}
+
+# usage: npm_package FOLDER DATE PACKAGE
+# Installs it with what it needs, as it was at that date.
+npm_package() {
+  rm -rf "$1"
+  npm install --silent --prefix "$1" --before "$2" --omit=dev --omit=optional --ignore-scripts --no-audit --no-fund "$3" >/dev/null
 }
 
 find_node() {
@@ -171,17 +176,13 @@ install_axe() {
 install_openid() {
   local root=$tools/oidc
   find_node || return 1
-  rm -rf "$root"
-  npm install --silent --prefix "$root" --before "$OPENID_DATE" --omit=dev --omit=optional --ignore-scripts \
-    --no-audit --no-fund "$OPENID_PACKAGE" >/dev/null || return 1
+  npm_package "$root" "$OPENID_DATE" "$OPENID_PACKAGE" || return 1
   wrapper openid-provider "$(command -v node)" "$here/openid_provider.mjs" "$root"
 }
 
 install_lighthouse() {
   local root=$tools/lighthouse
-  rm -rf "$root"
-  npm install --silent --prefix "$root" --before "$LIGHTHOUSE_DATE" --omit=dev --omit=optional --ignore-scripts \
-    --no-audit --no-fund "$LIGHTHOUSE_PACKAGE" >/dev/null || return 1
+  npm_package "$root" "$LIGHTHOUSE_DATE" "$LIGHTHOUSE_PACKAGE" || return 1
   wrapper lighthouse "$(command -v node)" "$root/node_modules/lighthouse/cli/index.js"
 }
 

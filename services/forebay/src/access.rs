@@ -69,10 +69,10 @@ struct InitArgs {
     /// Give users JWTs, which an operator and accounts sign: accounts change without a reload of nats-server, and JWTs expire
     #[arg(long)]
     jwt: bool,
-    /// Days for which JWTs of users of tenants are valid; 0: for ever [default: 365]
+    /// Days for which JWTs of users of tenants are valid; 0: they do not expire [default: 365]
     #[arg(long, value_name = "DAYS", requires = "jwt")]
     user_days: Option<u32>,
-    /// Days for which JWTs of services are valid; 0: for ever [default: 0]
+    /// Days for which JWTs of services are valid; 0: they do not expire [default: 0]
     #[arg(long, value_name = "DAYS", requires = "jwt")]
     service_days: Option<u32>,
 }

@@ -71,7 +71,7 @@ pub(crate) struct Account {
     pub(crate) key: AccountKey,
     /// From it follow the keys that sign users.
     pub(crate) signing: AccountKey,
-    /// Public keys of all users that have had a JWT of this account. Those that the description has no longer are revoked.
+    /// Public keys of all users that have had a JWT of this account. A key that is not in the description any more is revoked.
     pub(crate) issued: BTreeSet<PublicKey>,
 }
 

@@ -20,8 +20,8 @@ const EXPORTS: &str = "exports";
 const PUSH: &str = "push";
 /// Validity in seconds of the JWT of the user that changes accounts.
 const PUSH_SECONDS: i64 = 600;
-/// The end of all times that nats-server accepts: 9999-12-31. A revoked key is never valid again.
-const FOR_EVER: i64 = 253_402_300_799;
+/// 9999-12-31, the last time that nats-server accepts: a key that is revoked until then is never valid again.
+const LAST_TIME: i64 = 253_402_300_799;
 /// Connections and subscriptions of all users of a tenant together.
 const TENANT_CONNECTIONS: i64 = 256;
 const TENANT_SUBSCRIPTIONS: i64 = 10_000;
@@ -168,7 +168,7 @@ impl Access {
                 AccountName::Farm | AccountName::System => Vec::new(),
             },
             limits: limits(name),
-            revocations: self.revoked(name).into_iter().map(|key| (key.to_string(), FOR_EVER)).collect(),
+            revocations: self.revoked(name).into_iter().map(|key| (key.to_string(), LAST_TIME)).collect(),
             signing_keys: self.scopes(name, signer)?,
             r#type: "account",
             version: 2,
@@ -296,7 +296,7 @@ impl Signer {
             exports: Vec::new(),
             imports: Vec::new(),
             limits,
-            revocations: BTreeMap::from([("*".to_owned(), FOR_EVER)]),
+            revocations: BTreeMap::from([("*".to_owned(), LAST_TIME)]),
             signing_keys: Vec::new(),
             r#type: "account",
             version: 2,

@@ -69,7 +69,7 @@ impl BuildTokens {
         format!("{signed}/{}", hex(tag.as_ref()))
     }
 
-    /// The part of a token that proves that the farm made it. The rest is no secret.
+    /// The part of a token that proves that the farm made it. The rest is public.
     pub fn proof(token: &str) -> &str {
         token.rsplit_once('/').map_or(token, |(_, proof)| proof)
     }

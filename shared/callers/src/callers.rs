@@ -271,7 +271,7 @@ impl Access {
                         && it.provider.as_ref().is_some_and(|provider| provider.client.id == *client)
                 };
                 let gone = || {
-                    Refusal::invalid(format!("a session of {issuer}, with which people sign in no longer"))
+                    Refusal::invalid(format!("a session of {issuer}, which does not sign people in any more"))
                 };
                 let issuer = self.file.issuers.iter().find(is_same).ok_or_else(gone)?.name.clone();
                 let name = format!("{issuer}:{subject}");

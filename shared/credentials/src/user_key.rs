@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_jwt_is_refused_and_not_repeated() {
+    fn a_text_that_is_not_a_jwt_is_refused_and_not_repeated() {
         let seed = Seed::generate().unwrap();
         let wrong = UserKey { seed, token: Some(UserToken::new("x.y.z".to_owned())) };
         let error = UserKey::parse(&wrong.reveal()).unwrap_err();

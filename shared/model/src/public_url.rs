@@ -3,14 +3,11 @@
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use url::Url;
 
 /// `https://forebay.example.com`, with a port if it is not the usual one, and without a path: the origin of all pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PublicUrl {
-    is_https: bool,
-    /// Name or address, with the port if it is not the usual one, in lower case.
-    authority: String,
-}
+pub struct PublicUrl(Url);
 
 /// The text is not such an address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -20,12 +17,12 @@ pub struct ParsePublicUrlError(String);
 impl PublicUrl {
     /// Whether browsers reach the pages over TLS.
     pub fn is_https(&self) -> bool {
-        self.is_https
+        self.0.scheme() == "https"
     }
 
     /// The value of the header `Host` of a browser.
     pub fn authority(&self) -> &str {
-        &self.authority
+        self.0.authority()
     }
 }
 
@@ -34,26 +31,20 @@ impl FromStr for PublicUrl {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let invalid = || ParsePublicUrlError(text.chars().take(200).collect());
-        let (scheme, rest) = text.split_once("://").ok_or_else(invalid)?;
-        let (is_https, usual_port) = match scheme {
-            "https" => (true, ":443"),
-            "http" => (false, ":80"),
-            _ => return Err(invalid()),
-        };
-        let authority = rest.strip_suffix('/').unwrap_or(rest).to_ascii_lowercase();
-        let authority = authority.strip_suffix(usual_port).unwrap_or(&authority);
-        let is_plain = |at: char| at.is_ascii_alphanumeric() || matches!(at, '.' | '-' | ':' | '[' | ']');
-        if authority.is_empty() || authority.starts_with(':') || !authority.chars().all(is_plain) {
-            return Err(invalid());
-        }
-        Ok(Self { is_https, authority: authority.to_owned() })
+        let url = Url::parse(text).map_err(|_| invalid())?;
+        // The parser also accepts white space, backslashes, and other numbers of slashes: these are slips.
+        let has_two_slashes = text.split_once("://").is_some_and(|(_, rest)| !rest.starts_with('/'));
+        let is_plain = has_two_slashes && text.bytes().all(|at| at.is_ascii_graphic() && at != b'\\');
+        let is_origin = url.path() == "/" && url.query().is_none() && url.fragment().is_none();
+        let has_user = !url.username().is_empty() || url.password().is_some();
+        let is_web = matches!(url.scheme(), "http" | "https");
+        if is_web && is_plain && is_origin && !has_user { Ok(Self(url)) } else { Err(invalid()) }
     }
 }
 
 impl fmt::Display for PublicUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = if self.is_https { "https" } else { "http" };
-        write!(f, "{scheme}://{}", self.authority)
+        f.write_str(&self.0.origin().ascii_serialization())
     }
 }
 
@@ -82,9 +73,17 @@ mod tests {
         ] {
             assert_eq!(text.parse::<PublicUrl>().unwrap().to_string(), origin);
         }
-        for text in
-            ["", "forebay", "ftp://a", "https://", "https://:1", "https://a/b", "https://a?b", "https://u@a"]
-        {
+        for text in [
+            "",
+            "forebay",
+            "ftp://a",
+            "https://",
+            "https://:1",
+            "https://a/b",
+            "https://a?b",
+            "https://u@a",
+            " https://a",
+        ] {
             assert!(text.parse::<PublicUrl>().is_err(), "{text}");
         }
     }

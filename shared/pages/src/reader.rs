@@ -17,7 +17,7 @@ pub(crate) struct Reader {
     pub(crate) form_token: Option<String>,
     /// The name by which a person who signed in is known to itself.
     name: Option<String>,
-    /// Whether somebody without a name may sign in.
+    /// Whether the caller has no name, and can sign in.
     may_sign_in: bool,
 }
 

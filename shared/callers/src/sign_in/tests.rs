@@ -197,7 +197,7 @@ async fn a_code_is_exchanged_with_the_proof_that_this_server_asked_for_it() {
 }
 
 #[tokio::test]
-async fn h7_an_identity_for_somebody_else_is_refused() {
+async fn h7_the_identity_of_another_person_is_refused() {
     let farm = Farm::start().await;
     let earlier = farm.begin().await.0["nonce"].clone();
     let untrusted: [(&str, &str, Value); 12] = [
@@ -233,7 +233,7 @@ async fn h7_an_identity_for_somebody_else_is_refused() {
 }
 
 #[tokio::test]
-async fn what_an_answer_lacks_is_no_identity() {
+async fn an_answer_without_an_identity_is_refused() {
     let farm = Farm::start().await;
     for answer in [json!({ "access_token": "a", "token_type": "Bearer" }), json!({}), json!("<html>")] {
         let (sent, attempt) = farm.begin().await;

@@ -1,4 +1,4 @@
-//! People who sign in on the pages with a real provider of `OpenID` Connect, and those who want to be somebody else.
+//! People who sign in on the pages with a real provider of `OpenID` Connect, and attackers who pretend to be another person.
 
 use std::time::{Duration, Instant};
 

@@ -114,7 +114,7 @@ async fn b1_a_zone_that_fills_the_store_with_tiny_blobs_is_refused_and_others_go
     assert_eq!(refusal.code, i32::from(Code::ResourceExhausted), "{refusal:?}");
     assert!(refusal.message.contains("zone other") && refusal.message.contains("zone_limits"), "{refusal:?}");
     assert!(reapi::status::retry_delay(&refusal).is_some());
-    // Whichever way it tries, nothing more is stored, and it may store again what it has.
+    // No call stores more for it. It may store again what it has.
     let stored = files(&farm, "zones/other").len();
     assert_eq!(flood(&other, 10_000..10_200).await.0, 200);
     assert_eq!(flood(&other, 0..MOST).await.0, 0);

@@ -218,6 +218,8 @@ async fn what_a_tool_server_uses_between_builds_counts_for_its_group() {
         return;
     }
     let farm = one_workspace().await;
+    // Parts of the second are reported while it is used up.
+    let mut reports = farm.bus().client().subscribe("forebay.usage").await.unwrap();
     // A second of processor time.
     let used_up = farm.folder().join("used-up");
     let spin = "sh -c 'ulimit -t 1; while :; do :; done'";
@@ -230,7 +232,6 @@ async fn what_a_tool_server_uses_between_builds_counts_for_its_group() {
         assert!(tokio::time::Instant::now() < end, "the tool server used no second of processor time");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let mut reports = farm.bus().client().subscribe("forebay.usage").await.unwrap();
     let next = farm.submit("next", script("sleep 2.5")).await;
     let end = tokio::time::Instant::now() + SOON;
     // The mean since the report before, which is some seconds ago on a busy machine.
