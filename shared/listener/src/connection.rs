@@ -53,9 +53,18 @@ impl Establish for Transport {
     }
 }
 
+fn made_room() -> io::Error {
+    io::Error::new(io::ErrorKind::ConnectionAborted, "the connection was closed to make room for another")
+}
+
 impl<T: Establish> ClientConnection<T> {
+    /// A server of HTTP/2 writes first: the time limit of a client that begins no handshake is kept here, too.
     fn poll_established(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.inner.poll_established(cx, self.registration.usage())
+        match self.inner.poll_established(cx, self.registration.usage()) {
+            Poll::Pending if self.registration.usage().is_closed(cx) => Poll::Ready(Err(made_room())),
+            Poll::Pending => self.on_read(cx, None),
+            Poll::Ready(established) => Poll::Ready(established),
+        }
     }
 }
 
@@ -127,14 +136,9 @@ impl<T: AsyncRead + Establish + Unpin> AsyncRead for ClientConnection<T> {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if self.registration.usage().is_closed(cx) {
-            let why = "the connection was closed to make room for another";
-            return Poll::Ready(Err(io::Error::new(io::ErrorKind::ConnectionAborted, why)));
+            return Poll::Ready(Err(made_room()));
         }
-        match self.poll_established(cx) {
-            Poll::Ready(Ok(())) => {}
-            Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-            Poll::Pending => return self.on_read(cx, None),
-        }
+        ready!(self.poll_established(cx))?;
         let before = buf.filled().len();
         match Pin::new(&mut self.inner).poll_read(cx, buf) {
             Poll::Ready(Ok(())) => {

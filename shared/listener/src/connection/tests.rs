@@ -12,6 +12,62 @@ impl Establish for DuplexStream {
     }
 }
 
+/// A client that begins no handshake.
+#[derive(Debug)]
+struct Silent(DuplexStream);
+
+impl Establish for Silent {
+    fn poll_established(&mut self, _: &mut Context<'_>, _: &Usage) -> Poll<io::Result<()>> {
+        Poll::Pending
+    }
+}
+
+impl AsyncRead for Silent {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Silent {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
+
+/// A server of HTTP/2 writes its settings before it reads.
+#[tokio::test]
+async fn who_begins_no_handshake_is_closed_though_the_server_only_writes() {
+    let limiter = Limiter::new(ConnectionLimits { total: 1, per_client: 1 }, Patience::default());
+    let client = IpAddr::from([127, 0, 0, 1]);
+    let registration = limiter.enter(client).await.unwrap();
+    let (near, _far) = duplex(16);
+    let mut near = ClientConnection::new(Silent(near), registration, Some(SHORT), SHORT);
+    let error = near.write_all(&[0; 4]).await.unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    drop(near);
+
+    // It also makes room for another at once.
+    let registration = limiter.enter(client).await.unwrap();
+    let (near, _far) = duplex(16);
+    let mut near = ClientConnection::new(Silent(near), registration, Some(SHORT * 100), SHORT);
+    let silent = tokio::spawn(async move { near.write_all(&[0; 4]).await.unwrap_err().kind() });
+    tokio::task::yield_now().await;
+    let _other = limiter.enter(client).await.unwrap();
+    assert_eq!(silent.await.unwrap(), io::ErrorKind::ConnectionAborted);
+}
+
 const SHORT: Duration = Duration::from_millis(300);
 
 async fn connection(preface: Option<Duration>) -> (ClientConnection<DuplexStream>, DuplexStream) {
