@@ -185,6 +185,9 @@ impl Known {
 /// Reads rules that can be used with what the settings say.
 fn read(path: &Path, settings: &CallerSettings) -> Result<AccessFile, AccessFileError> {
     let file = AccessFile::read(path, &settings.zones)?;
+    if file.rules.0.is_empty() {
+        return Err(AccessFileError::NoRules { path: path.display().to_string() });
+    }
     match file.issuers.iter().find(|issuer| issuer.provider.is_some()) {
         Some(issuer) if settings.sessions.is_none() => Err(AccessFileError::NoSessionKey {
             path: path.display().to_string(),

@@ -58,6 +58,9 @@ pub enum AccessFileError {
         "invalid access rules {path}: people sign in with {issuer}, for which the setting session_key_file is missing"
     )]
     NoSessionKey { path: String, issuer: String },
+    /// A file that is being written is empty for a moment.
+    #[error("invalid access rules {path}: there are no rules, so no caller would have a right")]
+    NoRules { path: String },
 }
 
 /// What a file contains.

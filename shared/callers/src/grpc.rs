@@ -19,7 +19,7 @@ use crate::{
     caller::Caller,
     callers::Callers,
     credential::{Credentials, Offered},
-    lapsing::Lapsing,
+    lapsing::{Lapsing, LapsingRequest},
     place::Place,
     refusal::Refusal,
 };
@@ -149,8 +149,10 @@ where
             match admit(&callers, &place, &mut request).await {
                 Ok(None) => Ok(inner.call(request).await?.map(Lapsing::never)),
                 Ok(Some(credentials)) => {
-                    let answer = inner.call(slowed(request)).await?;
                     let is_allowed = move || is_allowed(callers.clone(), path.clone(), credentials.clone());
+                    let request = slowed(request)
+                        .map(|body| Body::new(LapsingRequest::while_allowed(body, is_allowed.clone())));
+                    let answer = inner.call(request).await?;
                     Ok(answer.map(|body| Lapsing::while_allowed(body, is_allowed)))
                 }
                 Err(refusal) => {

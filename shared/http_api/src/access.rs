@@ -11,15 +11,23 @@ use axum::{
     response::{IntoResponse as _, Redirect, Response},
     routing::MethodRouter,
 };
-use callers::{Caller, Callers, Credentials, Lapsing, Offered, Place, Refusal, SignIn, offered};
+use callers::{
+    Caller, Callers, Credentials, Lapsing, LapsingRequest, Offered, Place, Refusal, SignIn, offered,
+};
 use listener::Usage;
 use model::{ErrorCode, Group};
+use percent_encoding::percent_decode_str;
 use policy::access::{Need, Right};
 
 use crate::{
     Failure, form_token, header_text,
     origin::{Cookie, WebOrigin},
 };
+
+/// Whether a query has an API key, in any notation.
+fn has_key(query: &str) -> bool {
+    percent_decode_str(query).collect::<Vec<u8>>().windows(4).any(|part| part == b"fbk_")
+}
 
 /// What a route needs of its caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,8 +110,14 @@ impl Guard {
         match self.admit(request).await {
             Ok((request, None)) => next.run(request).await,
             Ok((request, Some(held))) => {
-                let answer = next.run(request).await;
                 let is_allowed = move || held.clone().allows();
+                let request = request.map(|body| {
+                    if http_body::Body::is_end_stream(&body) {
+                        return body;
+                    }
+                    Body::new(LapsingRequest::while_allowed(body, is_allowed.clone()))
+                });
+                let answer = next.run(request).await;
                 answer.map(|body| Body::new(Lapsing::while_allowed(body, is_allowed)))
             }
             Err(refused) => refused,
@@ -113,6 +127,9 @@ impl Guard {
     /// The request with its caller, and what its answer depends on while it is sent.
     async fn admit(&self, mut request: Request) -> Result<(Request, Option<Held>), Response> {
         let path = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
+        if request.headers().get_all(header::HOST).iter().count() > 1 {
+            return Err(Failure::invalid("the request has more than one header Host").into_response());
+        }
         // At other paths there is nothing to protect.
         let Some(path) = path else { return Ok((request, None)) };
         let method = if *request.method() == Method::HEAD { Method::GET } else { request.method().clone() };
@@ -125,7 +142,7 @@ impl Guard {
             request.extensions_mut().insert(place);
             return Ok((request, None));
         }
-        if self.callers.have_rules() && request.uri().query().is_some_and(|query| query.contains("fbk_")) {
+        if self.callers.have_rules() && request.uri().query().is_some_and(has_key) {
             place.refused_because("an API key in its URL");
             let why =
                 "an API key in a URL ends in logs and histories: revoke this one, and send keys in a header";

@@ -9,13 +9,38 @@ use axum::{
     http::HeaderMap,
 };
 use callers::Caller;
-use model::{AuditKind, ChangeEnvironmentRequest, Environment, EnvironmentsReply, ProposeEnvironmentRequest};
+use model::{
+    AuditKind, ChangeEnvironmentRequest, Environment, EnvironmentName, EnvironmentsReply,
+    ProposeEnvironmentRequest,
+};
+use policy::access::{Need, Right};
 
 use crate::{failure::Failure, input, state::Api};
 
 /// Handles `GET /v1/environments`: lists the environments that the farm has stored.
-pub(crate) async fn list(FromState(api): FromState<Api>) -> Result<Json<EnvironmentsReply>, Failure> {
-    Ok(Json(EnvironmentsReply { environments: api.client.environments().await? }))
+pub(crate) async fn list(
+    FromState(api): FromState<Api>,
+    FromExtensions(caller): FromExtensions<Arc<Caller>>,
+) -> Result<Json<EnvironmentsReply>, Failure> {
+    let mut environments = api.client.environments().await?;
+    environments.retain(|environment| may_read(&caller, &environment.name));
+    Ok(Json(EnvironmentsReply { environments }))
+}
+
+/// Whether a caller sees an environment: those of a group are for who may read the group.
+pub(crate) fn may_read(caller: &Caller, name: &EnvironmentName) -> bool {
+    name.group().is_none_or(|group| caller.rights.check(Need::In(Right::Read, group)).is_ok())
+}
+
+/// Checks that a caller may change an environment: one without a group is for all groups.
+fn check(caller: &Caller, right: Right, name: &EnvironmentName) -> Result<(), Failure> {
+    let need = name.group().map_or(Need::InAll(right), |group| Need::In(right, group));
+    Ok(caller.check(need)?)
+}
+
+/// Who changes an environment: the caller, if the farm knows it, whatever the request says.
+fn name_of(caller: &Caller, stated: Option<String>) -> Option<String> {
+    caller.submitter().map(str::to_owned).or(stated)
 }
 
 /// Handles `POST /v1/environments`: adds a version, which waits for approval.
@@ -27,6 +52,8 @@ pub(crate) async fn propose(
 ) -> Result<Json<Environment>, Failure> {
     let body = input::read(body, api.request_bytes_max).await?;
     let ProposeEnvironmentRequest { name, definition, by } = input::decode(&headers, &body)?;
+    check(&caller, Right::Submit, &name)?;
+    let by = name_of(&caller, by);
     let (environment, number) = api.client.propose_environment(&name, definition, by).await?;
     caller.did(AuditKind::Environment, format!("{name}@{number}"), Some("proposed"));
     Ok(Json(environment))
@@ -40,6 +67,8 @@ pub(crate) async fn approve(
     body: Body,
 ) -> Result<Json<Environment>, Failure> {
     let ChangeEnvironmentRequest { name, version, by } = change(&api, &headers, body).await?;
+    check(&caller, Right::Operate, &name)?;
+    let by = name_of(&caller, by);
     let (environment, number) = api.client.approve_environment(&name, version, by).await?;
     caller.did(AuditKind::Environment, format!("{name}@{number}"), Some("approved"));
     Ok(Json(environment))
@@ -53,6 +82,7 @@ pub(crate) async fn remove(
     body: Body,
 ) -> Result<Json<Environment>, Failure> {
     let ChangeEnvironmentRequest { name, version, .. } = change(&api, &headers, body).await?;
+    check(&caller, Right::Operate, &name)?;
     let left = api.client.remove_environment(&name, version).await?;
     let target = version.map_or_else(|| name.to_string(), |number| format!("{name}@{number}"));
     caller.did(AuditKind::Environment, target, Some("removed"));

@@ -3,14 +3,17 @@
 //! A repository is an environment, its tags are the numbers of its ready versions, and `latest`. Only blobs of such a version are
 //! sent: other content of the store is not.
 
+use std::sync::Arc;
+
 use axum::{
     Json,
     body::Body,
-    extract::{Path, State as FromState},
+    extract::{Extension as FromExtensions, Path, State as FromState},
     http::{HeaderName, HeaderValue, Method, StatusCode, header},
     response::{IntoResponse, Response},
     routing,
 };
+use callers::Caller;
 use cas::CasError;
 use client::ClientError;
 use model::{BlobDigest, Digest, Environment, EnvironmentName, EnvironmentState, ErrorCode};
@@ -20,6 +23,7 @@ use serde_json::json;
 
 use crate::{
     access::{RouteNeed, Routes},
+    environments::may_read,
     state::Api,
 };
 
@@ -112,20 +116,26 @@ impl<'a> Asked<'a> {
 }
 
 /// Handles `GET /v2/…`: sends a manifest, a blob or a list.
-async fn read(FromState(api): FromState<Api>, Path(path): Path<String>) -> Result<Response, Refusal> {
+async fn read(
+    FromState(api): FromState<Api>,
+    FromExtensions(caller): FromExtensions<Arc<Caller>>,
+    Path(path): Path<String>,
+) -> Result<Response, Refusal> {
     let asked = Asked::parse(&path);
     match asked.ok_or_else(|| Refusal::new("UNSUPPORTED", "no resource of a registry is at this path"))? {
         Asked::Catalog => {
             let all = api.client.environments().await?;
-            let names: Vec<String> = all.iter().map(|environment| environment.name.to_string()).collect();
+            let names = all.iter().map(|environment| &environment.name);
+            let names: Vec<String> =
+                names.filter(|name| may_read(&caller, name)).map(ToString::to_string).collect();
             Ok(([VERSION], Json(json!({ "repositories": names }))).into_response())
         }
         Asked::Tags { name } => {
-            let tags = tags(&environment(&api, name).await?);
+            let tags = tags(&environment(&api, &caller, name).await?);
             Ok(([VERSION], Json(json!({ "name": name, "tags": tags }))).into_response())
         }
         Asked::Manifest { name, reference } => {
-            let found = manifest(&environment(&api, name).await?, reference);
+            let found = manifest(&environment(&api, &caller, name).await?, reference);
             let unknown = || {
                 let message = format!("the farm stores no image {reference} of the environment {name}");
                 Refusal::new("MANIFEST_UNKNOWN", message)
@@ -133,7 +143,7 @@ async fn read(FromState(api): FromState<Api>, Path(path): Path<String>) -> Resul
             send_manifest(&api, &found.ok_or_else(unknown)?).await
         }
         Asked::Blob { name, digest } => {
-            let environment = environment(&api, name).await?;
+            let environment = environment(&api, &caller, name).await?;
             let blob = digest.parse().ok().and_then(|digest| blob_of(&environment, &digest));
             let unknown = || {
                 Refusal::new(
@@ -146,9 +156,13 @@ async fn read(FromState(api): FromState<Api>, Path(path): Path<String>) -> Resul
     }
 }
 
-async fn environment(api: &Api, name: &str) -> Result<Environment, Refusal> {
+async fn environment(api: &Api, caller: &Caller, name: &str) -> Result<Environment, Refusal> {
     let name: EnvironmentName =
         name.parse().map_err(|error: model::ParseIdError| Refusal::new("NAME_INVALID", error.to_string()))?;
+    // The answer does not say whether another group has it.
+    if !may_read(caller, &name) {
+        return Err(Refusal::new("NAME_UNKNOWN", format!("there is no environment {name}")));
+    }
     Ok(api.client.environment(&name).await?)
 }
 
