@@ -15,7 +15,7 @@ use sqlx::{
     sqlite::{SqlitePool, SqlitePoolOptions},
 };
 
-use crate::{Store, StoreError, file_id::FileId, migrations::VERSION, sql::Connection, sqlite::sqlite};
+use crate::{StoreError, file_id::FileId, migrations::VERSION, sql::Connection, sqlite::sqlite};
 
 /// Connections for answers, of one process.
 const READERS: u32 = 4;
@@ -54,6 +54,17 @@ impl Readers {
     pub(crate) fn of_server(options: PgConnectOptions) -> Self {
         let pool = PgPoolOptions::new().max_connections(READERS).acquire_timeout(READER_WAIT);
         Self::Postgres(pool.connect_lazy_with(options).into())
+    }
+
+    /// A connection. Waits at most 3 seconds for tables of this version.
+    pub(crate) async fn acquire(&self) -> Result<Connection, StoreError> {
+        let until = Instant::now() + READER_WAIT;
+        loop {
+            match self.connect().await {
+                Err(StoreError::NoTables) if Instant::now() < until => tokio::time::sleep(LOOK_AGAIN).await,
+                result => return result,
+            }
+        }
     }
 
     async fn connect(&self) -> Result<Connection, StoreError> {
@@ -118,17 +129,4 @@ async fn check_tables(connection: &mut Connection) -> Result<(), StoreError> {
 /// Whether a statement failed because its table does not exist. SQLite has only a general code for it.
 fn is_missing_table(error: &dyn sqlx::error::DatabaseError) -> bool {
     error.code().is_some_and(|code| code == "42P01") || error.message().starts_with("no such table")
-}
-
-impl Store {
-    /// A connection for answers. Waits at most 3 seconds for tables of this version.
-    pub(crate) async fn reader(&self) -> Result<Connection, StoreError> {
-        let until = Instant::now() + READER_WAIT;
-        loop {
-            match self.readers.connect().await {
-                Err(StoreError::NoTables) if Instant::now() < until => tokio::time::sleep(LOOK_AGAIN).await,
-                result => return result,
-            }
-        }
-    }
 }

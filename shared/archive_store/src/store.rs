@@ -28,7 +28,7 @@ const CHECKPOINT_PAGES: &str = "32000";
 #[derive(Debug, Clone)]
 pub struct Store {
     pub(crate) target: Target,
-    pub(crate) readers: Readers,
+    readers: Readers,
 }
 
 #[derive(Debug, Clone)]
@@ -72,6 +72,11 @@ impl Store {
             }
             Target::Sqlite(_) | Target::Postgres(_) => error,
         }
+    }
+
+    /// A connection for answers.
+    pub(crate) async fn reader(&self) -> Result<Connection, StoreError> {
+        self.readers.acquire().await
     }
 
     /// A new connection for writing, without the right to write.
