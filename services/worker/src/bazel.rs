@@ -75,9 +75,15 @@ exec "$name" "--bazelrc=$rc" "$@"
 
 const NAMES: [&str; 2] = ["bazel", "bazelisk"];
 
-/// Installs the wrapper programs in `folder`.
-pub(crate) fn install(folder: &Path) -> io::Result<()> {
+/// Name of the copy of the authorities of gateways, beside the wrapper programs: builds in a sandbox do not see the original.
+pub(crate) const AUTHORITIES_COPY: &str = "gateway-ca.pem";
+
+/// Installs the wrapper programs in `folder`, and the authorities of gateways.
+pub(crate) fn install(folder: &Path, authorities: Option<&Path>) -> io::Result<()> {
     fs::create_dir_all(folder)?;
+    if let Some(authorities) = authorities {
+        fs::write(folder.join(AUTHORITIES_COPY), fs::read(authorities)?)?;
+    }
     for name in NAMES {
         let path = folder.join(name);
         fs::write(&path, WRAPPER)?;

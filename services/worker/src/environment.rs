@@ -47,8 +47,9 @@ pub(crate) fn variables(run: &Run<'_>) -> Vec<(String, String)> {
         if let Some(token) = run.secrets.as_ref().and_then(BuildSecrets::token) {
             set(bazel::TOKEN, token.to_owned());
         }
-        if let Some(path) = &shared.settings.gateway_authorities {
-            set(bazel::AUTHORITIES, path.display().to_string());
+        if shared.settings.gateway_authorities.is_some() {
+            let copy = shared.folder.programs().join(bazel::AUTHORITIES_COPY);
+            set(bazel::AUTHORITIES, copy.display().to_string());
         }
     }
     // A prompt would wait forever: no person can answer it.

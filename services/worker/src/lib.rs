@@ -118,7 +118,7 @@ async fn serve_all(context: Context, settings: WorkerSettings) -> Result<(), Ser
     let folder = WorkerFolder::create(&root, id.as_str()).map_err(|source| {
         ServiceError::Start(StartError::Write { path: root.display().to_string(), source })
     })?;
-    bazel::install(&folder.programs()).map_err(|source| {
+    bazel::install(&folder.programs(), settings.gateway_authorities.as_deref()).map_err(|source| {
         ServiceError::Start(StartError::Write { path: root.display().to_string(), source })
     })?;
     let machine = MachineLock::open(&settings.machine_lock)

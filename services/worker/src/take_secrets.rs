@@ -36,7 +36,9 @@ impl Run<'_> {
         let token = self.shared.build_tokens.as_ref().map(|tokens| {
             // The build ends before, with its time limit.
             let lasts = self.timeout_at.saturating_duration_since(Instant::now()) + TOKEN_RESERVE;
-            tokens.issue(&build.key(), SystemTime::now() + lasts)
+            // By the time of the farm: the clock of this machine may be wrong.
+            let now = SystemTime::UNIX_EPOCH + Duration::from_millis(self.shared.context.bus.now().0);
+            tokens.issue(&build.key(), now + lasts)
         });
         if build.secrets.is_empty() && token.is_none() {
             return Ok(());
