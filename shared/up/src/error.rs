@@ -90,6 +90,15 @@ pub enum UpError {
         "--secure needs servers that `forebay up` starts: omit {flag}; for farms of several machines use `forebay access`"
     )]
     Elsewhere { flag: &'static str },
+    /// Without keys, everyone would read what only their owners could.
+    #[error(
+        "the farm of this folder admits only those who have a key: start it with --secure, or remove {} to open it to every \
+         process of this machine", keys.display()
+    )]
+    WasSecured {
+        /// The description of its users.
+        keys: PathBuf,
+    },
     /// A call of the operating system failed.
     #[error("{what} failed")]
     System {
@@ -111,6 +120,7 @@ impl UpError {
             | Self::TooOld { .. }
             | Self::Secure { .. }
             | Self::Elsewhere { .. }
+            | Self::WasSecured { .. }
             | Self::Busy { .. } => 2,
             Self::NotStarted { .. }
             | Self::Unreachable { .. }

@@ -93,6 +93,10 @@ impl Farm {
         }
         let has_own_bus = settings.nats_url == Settings::default().nats_url;
         let secure = if args.secure { Some(secured(&folder, &args, &mut settings)?) } else { None };
+        let keys = Secure::description_in(&folder);
+        if secure.is_none() && has_own_bus && keys.exists() {
+            return Err(UpError::WasSecured { keys });
+        }
         let contexts = contexts::open(&mut settings, has_own_bus);
         let roster = Roster::new(folder.root());
         let pools = Pool::all(&settings);

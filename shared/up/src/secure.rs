@@ -2,7 +2,12 @@
 
 mod files;
 
-use std::{net::IpAddr, path::PathBuf};
+use std::{
+    fs::{self, Permissions},
+    net::IpAddr,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
 
 use access::{
     Access, Authority, Change, Instance, Purpose, Role, SeedFolder, ServiceName, Slot, Who, nats_config,
@@ -65,11 +70,19 @@ groups = [\"*\"]
 rights = [\"execute\", \"cache-read\", \"blob-write\"]
 ";
 
+/// File with the users of the farm.
+const DESCRIPTION: &str = "access.toml";
+
 impl Secure {
     /// File with the accounts and users, beside the configuration of nats-server.
     pub(crate) const USERS_OF_NATS: &str = "users.conf";
     /// File with the users, in the folder of Redis.
     pub(crate) const USERS_OF_REDIS: &str = "users.acl";
+
+    /// The description of the users of a farm in this folder.
+    pub(crate) fn description_in(folder: &Folder) -> PathBuf {
+        folder.root().join("secure").join(DESCRIPTION)
+    }
 
     /// Makes what is missing in the folder, and new certificates, for as many workers and executors.
     pub(crate) fn prepare(folder: &Folder, settings: &Settings, counts: PoolSizes) -> Result<Self, UpError> {
@@ -80,15 +93,44 @@ impl Secure {
         secure.describe(counts)?;
         secure.certify(settings)?;
         secure.make_keys()?;
+        secure.close(folder.root())?;
         // Included by a configuration in the same folder.
         replace(&folder.root().join("nats").join(Self::USERS_OF_NATS), &nats_config(&secure.access))?;
         replace(&folder.root().join("redis").join(Self::USERS_OF_REDIS), &redis_acl(&secure.access))?;
         Ok(secure)
     }
 
+    /// Folders with what builds of all tenants wrote.
+    const OF_TENANTS: [&str; 5] = ["archive", "cas", "logs", "nats", "redis"];
+
+    /// Takes from other users of the machine what they could read of keys and builds, and who is admitted.
+    fn close(&self, data: &Path) -> Result<(), UpError> {
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |source: std::io::Error| UpError::Secure { path, source: Box::new(source) }
+        };
+        let set = |path: &Path, mode: u32| {
+            fs::set_permissions(path, Permissions::from_mode(mode)).map_err(failed(path))
+        };
+        set(&self.folder, 0o700)?;
+        for name in Self::OF_TENANTS {
+            let path = data.join(name);
+            fs::create_dir_all(&path).map_err(failed(&path))?;
+            set(&path, 0o700)?;
+        }
+        for entry in fs::read_dir(&self.folder).map_err(failed(&self.folder))?.flatten() {
+            let path = entry.path();
+            if entry.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o077 != 0)
+            {
+                set(&path, 0o600)?;
+            }
+        }
+        Ok(())
+    }
+
     /// The description of users, with those that this farm needs. Others may have been added to it.
     fn describe(&mut self, counts: PoolSizes) -> Result<(), UpError> {
-        let path = self.path("access.toml");
+        let path = self.path(DESCRIPTION);
         let unusable =
             |source: Box<dyn std::error::Error + Send + Sync>| UpError::Secure { path: path.clone(), source };
         if let Some(text) = files::read(&path)? {
