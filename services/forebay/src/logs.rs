@@ -2,9 +2,9 @@
 
 use std::{process::ExitCode, sync::Arc, time::Duration};
 
-use bus::{EventKind, EventSubject, stream};
+use bus::EventKind;
 use clap::Args;
-use client::{ClientError, LINES_DEFAULT, LINES_MAX, LogRange, LogWindow, RunChoice, WatchBody, WatchEvent};
+use client::{LINES_DEFAULT, LINES_MAX, LogRange, LogWindow, RunChoice, WatchBody, WatchEvent};
 use model::{Attempt, BuildKey, OutputStream, Sequence};
 use settings::Settings;
 use telemetry::escaped;
@@ -140,12 +140,7 @@ async fn whole(
         }
         return Ok(());
     }
-    let subject = EventSubject { key: key.clone(), kind: EventKind::Console }.to_string();
-    let last = farm.call(async |client| {
-        let stored = client.bus().stream(stream::EVENTS).last(&subject).await?;
-        Ok::<_, ClientError>(stored.map_or(Sequence(0), |stored| stored.sequence))
-    });
-    let until = last.await?;
+    let until = farm.call(async |client| Ok(client.bus().last_console(key).await?)).await?;
     let mut watch = farm.client().watch(key, Sequence(0), &[EventKind::Console]).giving_up();
     let mut position = Sequence(0);
     while position < until {

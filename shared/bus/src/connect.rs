@@ -10,6 +10,7 @@ use async_nats::{Auth, AuthError, ConnectOptions, Event, ServerAddr, connection:
 use credentials::{BusUser, Credentials, SeedError, SeedFault, Server, UserKey};
 use invariant::Present as _;
 use model::Millis;
+use parking_lot::Mutex;
 use telemetry::metrics::{Counter, Gauge, count, set};
 use tokio::sync::{OnceCell, watch};
 use tracing::{debug, info, warn};
@@ -66,6 +67,8 @@ pub struct ServerInfo {
     pub needs_key: bool,
     /// Whether it admits connections with TLS only.
     pub needs_tls: bool,
+    /// Address on which it listens.
+    pub host: String,
 }
 
 /// A connection for plain messages, which may be lost. Cheap to clone.
@@ -97,9 +100,9 @@ impl Kind {
 impl LiveConnection {
     async fn connect(server: &Server, name: &str, kind: Kind) -> Result<Self, ConnectError> {
         let (sender, reconnects) = watch::channel(0_u64);
-        let sender = Arc::new(sender);
         let denials = Denials::default();
-        let denied = denials.clone();
+        let events =
+            Arc::new(Events { reconnects: sender, denials: denials.clone(), last_error: Mutex::default() });
         let client = options(server)?
             .name(name)
             .connection_timeout(Duration::from_secs(5))
@@ -112,14 +115,14 @@ impl LiveConnection {
                 (Duration::from_millis(20) * steps).min(RECONNECT_DELAY_MAX)
             })
             .event_callback(move |event| {
-                let (sender, denied) = (Arc::clone(&sender), denied.clone());
+                let events = Arc::clone(&events);
                 async move {
                     if let Kind::Main = kind {
-                        measure(&event, &sender);
+                        measure(&event, &events.reconnects);
                     }
                     // With a small capacity, slow consumers are expected.
                     if kind.capacity() == SUBSCRIPTION_CAPACITY || !matches!(event, Event::SlowConsumer(_)) {
-                        on_event(&event, &sender, &denied);
+                        events.on(&event);
                     }
                 }
             })
@@ -243,6 +246,7 @@ impl Bus {
             has_jetstream: info.jetstream,
             needs_key: info.auth_required,
             needs_tls: info.tls_required,
+            host: info.host,
         }
     }
 
@@ -431,24 +435,38 @@ fn measure(event: &Event, reconnects: &watch::Sender<u64>) {
     }
 }
 
-fn on_event(event: &Event, reconnects: &watch::Sender<u64>, denials: &Denials) {
-    match event {
-        Event::Connected => {
-            reconnects.send_modify(|count| *count += 1);
-            info!("connected to nats-server");
-        }
-        Event::Disconnected => warn!("connection to nats-server lost"),
-        Event::SlowConsumer(id) => warn!(id, "a subscription is too slow, dropping messages"),
-        Event::ServerError(error) => {
-            // The request says so itself.
-            if denials.note(&error.to_string()) {
-                debug!(%error, "nats-server denied a request");
-            } else {
-                warn!(%error, "nats-server reported an error");
+/// What happens to a connection, for its log and those who wait.
+struct Events {
+    reconnects: watch::Sender<u64>,
+    denials: Denials,
+    /// The last error of the server: each attempt to connect with a revoked key has the same.
+    last_error: Mutex<Option<String>>,
+}
+
+impl Events {
+    fn on(&self, event: &Event) {
+        match event {
+            Event::Connected => {
+                self.reconnects.send_modify(|count| *count += 1);
+                info!("connected to nats-server");
+            }
+            Event::Disconnected => warn!("connection to nats-server lost"),
+            Event::SlowConsumer(id) => warn!(id, "a subscription is too slow, dropping messages"),
+            Event::ServerError(error) => {
+                let error = error.to_string();
+                // A request that is denied says so itself.
+                if self.denials.note(&error) || self.last_error.lock().as_ref() == Some(&error) {
+                    debug!(error, "nats-server reported an error");
+                } else {
+                    warn!(error, "nats-server reported an error");
+                    *self.last_error.lock() = Some(error);
+                }
+            }
+            // One event for every attempt to reconnect.
+            Event::ClientError(error) => debug!(%error, "the NATS client reported an error"),
+            Event::LameDuckMode | Event::Draining | Event::Closed => {
+                info!(%event, "connection to nats-server");
             }
         }
-        // One event for every attempt to reconnect.
-        Event::ClientError(error) => debug!(%error, "the NATS client reported an error"),
-        Event::LameDuckMode | Event::Draining | Event::Closed => info!(%event, "connection to nats-server"),
     }
 }

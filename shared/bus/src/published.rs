@@ -6,11 +6,11 @@ use futures::{
     StreamExt as _,
     stream::{SelectAll, select_all},
 };
-use model::Priority;
+use model::{BuildRequest, Group, Priority};
 
 use crate::{
-    Bus, BusError, Encoding, LeaseChange, RequestSubject,
-    headers::{CALLER, CONTENT_TYPE, header, message_id, traceparent},
+    Bus, BusError, Encoding, LeaseChange, Message as _, RequestSubject,
+    headers::{CALLER, CONTENT_TYPE, TRACEPARENT, header, message_id, traceparent},
 };
 
 /// Filter that matches every subject.
@@ -118,6 +118,29 @@ impl Bus {
             }
         }
         Err(BusError::failed(what)(std::io::Error::other("the connection closed")))
+    }
+
+    /// Stores a build request, as publishers of any language do.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the user has no right to this priority of the group, or the request is not stored.
+    pub async fn publish_request(
+        &self,
+        group: &Group,
+        priority: Priority,
+        request: &BuildRequest,
+        trace: Option<&str>,
+    ) -> Result<(), BusError> {
+        let subject = RequestSubject { group: group.clone(), priority }.to_string();
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, Encoding::Json.content_type());
+        if let Some(trace) = trace {
+            headers.insert(TRACEPARENT, trace);
+        }
+        let stored = Box::pin(self.publish_once(&subject, headers, request.to_json()));
+        let stored = self.unless_denied(&subject, stored).await?;
+        stored.map(drop).map_err(BusError::failed(format!("publishing a build on {subject}")))
     }
 
     /// Subscribes to build requests from now on.

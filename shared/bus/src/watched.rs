@@ -3,7 +3,12 @@
 use futures::{StreamExt as _, future::try_join_all, stream::SelectAll};
 use model::{BuildKey, Sequence};
 
-use crate::{Bus, BusError, EventKind, LiveConnection, Signals, Stored, StoredStream, Tail, stream};
+use crate::{
+    Bus, BusError, EventKind, EventSubject, LiveConnection, Signals, Stored, StoredStream, Tail, stream,
+};
+
+/// Number of events that are read at once to find the last one.
+const BATCH: usize = 256;
 
 /// Kinds of events of a build: the changes of its state, which say when it ends, and others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,6 +120,30 @@ impl Bus {
     /// Signals that the state of some build changed, from now on. Some changes may be lost.
     pub async fn builds_changed(&self) -> Result<Signals, BusError> {
         self.signals_on("forebay.build.live.*.*.lifecycle".to_owned()).await
+    }
+
+    /// Position of the last console output of a build; 0 if there is none.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the stream cannot be read.
+    pub async fn last_console(&self, key: &BuildKey) -> Result<Sequence, BusError> {
+        let subject = EventSubject { key: key.clone(), kind: EventKind::Console }.to_string();
+        if self.reads_streams().await {
+            let stored = self.stream(stream::EVENTS).last(&subject).await?;
+            return Ok(stored.map_or(Sequence(0), |stored| stored.sequence));
+        }
+        let (mut last, mut from) = (Sequence(0), Sequence(0));
+        loop {
+            let kinds = WatchedKinds::of(&[EventKind::Console]);
+            let Tail { events, more } = self.read_events(key, kinds, from, BATCH).await?;
+            let of_console = events.iter().filter(|stored| stored.subject == subject);
+            last = of_console.map(|stored| stored.sequence).max().unwrap_or(last);
+            match events.last() {
+                Some(stored) if more => from = Sequence(stored.sequence.0.saturating_add(1)),
+                Some(_) | None => return Ok(last),
+            }
+        }
     }
 
     /// Reads events of a build from position `from` on, in order, at most about `batch`: all events of these kinds up to

@@ -3,8 +3,8 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use bus::{
-    ApiCall, ArchiveCall, AskError, Bus, EventKind, EventSubject, FromJson as _, LiveBuild, LiveConnection,
-    Message, NoAnswer, Subject, WatchedKinds, stream,
+    ApiCall, ArchiveCall, AskError, Bus, BusError, EventKind, EventSubject, FromJson as _, LiveBuild,
+    LiveConnection, Message, NoAnswer, Subject, WatchedKinds, stream,
 };
 use bytes::Bytes;
 use model::{
@@ -56,7 +56,8 @@ impl Client {
         Ok(self.live_connection.live_build(key, WatchedKinds::ALL).await?)
     }
 
-    /// Queues a build. The caller chooses its id, so that a repeated call creates no second build.
+    /// Queues a build. The caller chooses its id, so that a repeated call creates no second build. A user who may not call
+    /// `create` publishes it.
     pub async fn create(
         &self,
         group: &Group,
@@ -65,7 +66,12 @@ impl Client {
     ) -> Result<CreateReply, ClientError> {
         let tries = if request.id.is_some() { TRIES } else { 1 };
         let subject = Subject::Api(ApiCall::Create, group.clone());
-        self.call(&subject, ENQUEUER, request.to_json(), traceparent, tries).await
+        match self.call(&subject, ENQUEUER, request.to_json(), traceparent, tries).await {
+            Err(ClientError::Bus(BusError::Denied(denied))) => {
+                Box::pin(self.publish(group, request, traceparent, denied)).await
+            }
+            other => other,
+        }
     }
 
     /// Reads the record of a build.

@@ -42,7 +42,7 @@ impl ClientError {
                 | ErrorCode::PermissionDenied => 2,
                 ErrorCode::LimitReached | ErrorCode::Unavailable => 4,
             },
-            Self::Bus(BusError::Url { .. } | BusError::Denied(_)) => 2,
+            Self::Bus(BusError::Url { .. } | BusError::Credentials(_) | BusError::Denied(_)) => 2,
             Self::Unreachable { .. } | Self::Doubtful { .. } | Self::Answer { .. } | Self::Bus(_) => 4,
         }
     }

@@ -15,6 +15,7 @@ mod kind;
 mod line;
 mod log;
 mod orders;
+mod publish;
 mod queue;
 mod tasks;
 pub mod text;
