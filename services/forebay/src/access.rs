@@ -14,7 +14,7 @@ use std::{
 
 use ::access::{ServiceName, TenantName, UserOf, Who};
 use clap::{Args, Subcommand};
-use model::{Group, Priority};
+use model::{AuditKind, Group, Priority};
 use settings::Settings;
 
 use crate::{failure::Failure, globals::Globals};
@@ -162,6 +162,35 @@ enum Grant {
     },
 }
 
+impl Grant {
+    /// The name and what it is given, for the record of operators.
+    fn described(&self) -> (String, String) {
+        let list = |what: &str, items: Vec<String>| match items.as_slice() {
+            [] => String::new(),
+            items => format!(", {what} {}", items.join(" ")),
+        };
+        let texts = |groups: &[Group]| groups.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let named = |priorities: &[Priority]| priorities.iter().map(ToString::to_string).collect::<Vec<_>>();
+        match self {
+            Self::Tenant { name, groups, priorities, watches, .. } => {
+                let (groups, watches) = (list("groups", texts(groups)), list("watches", texts(watches)));
+                (
+                    name.to_string(),
+                    format!("tenant{groups}{}{watches}", list("priorities", named(priorities))),
+                )
+            }
+            Self::Publisher { name, groups, priorities, .. } => {
+                let groups = list("groups", texts(groups));
+                (name.to_string(), format!("publisher{groups}{}", list("priorities", named(priorities))))
+            }
+            Self::Watcher { name, groups, .. } => {
+                (name.to_string(), format!("watcher{}", list("groups", texts(groups))))
+            }
+            Self::Service { name, .. } => (name.to_string(), "service".to_owned()),
+        }
+    }
+}
+
 /// Where the files of a description are.
 struct Place {
     file: PathBuf,
@@ -220,14 +249,31 @@ pub(crate) async fn run(
 ) -> Result<ExitCode, Failure> {
     let place = Place::of(args.file, &settings.data);
     let file = store::File::new(place.file.clone());
+    let is_of_a_farm = place.farm.is_some() || globals.nats_is_named(settings);
+    let record = async |call: &str, target: &str, change: &str| {
+        if is_of_a_farm {
+            crate::audit::record(globals, settings, (AuditKind::Access, call), target, change).await;
+        }
+    };
     match args.command {
         AccessCommand::Init(args) => change::init(&file, args, &place, globals.json)?,
-        AccessCommand::Grant(grant) => change::grant(&file, grant, &place, globals.json)?,
+        AccessCommand::Grant(grant) => {
+            let (target, change) = grant.described();
+            if change::grant(&file, grant, &place, globals.json)? {
+                record("forebay access grant", &target, &change).await;
+            }
+        }
         AccessCommand::Revoke { name, seeds } => {
-            change::revoke(&file, name, &place.seeds(seeds)?, globals.json)?;
+            let target = name.to_string();
+            if change::revoke(&file, name, &place.seeds(seeds)?, globals.json)? {
+                record("forebay access revoke", &target, "removed").await;
+            }
         }
         AccessCommand::Rotate { name, finish, seeds } => {
-            change::rotate(&file, &name, finish, &place.seeds(seeds)?, globals.json)?;
+            let change = if finish { "old key removed" } else { "new key made" };
+            if change::rotate(&file, &name, finish, &place.seeds(seeds)?, globals.json)? {
+                record("forebay access rotate", &name.to_string(), change).await;
+            }
         }
         AccessCommand::List => show::list(&file.read()?, globals.json)?,
         AccessCommand::Show { name } => show::one(&file.read()?, &name, globals.json)?,

@@ -3,13 +3,20 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use bus::{AuditSubject, Follower, Start, stream};
+use bus::{AuditSubject, Bus, Follower, Patience, Start, stream};
 use clap::Args;
 use client::text::date;
 use model::{AuditEntry, AuditEvent, AuditKind, AuditRequest, Sequence};
 use settings::Settings;
 
-use crate::{failure::Failure, farm::Farm, globals::Globals, moment::Moment, stdout};
+use crate::{
+    failure::{Failure, say},
+    farm::Farm,
+    globals::Globals,
+    moment::Moment,
+    stdout,
+    user::user_at_host,
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -31,10 +38,10 @@ pub(crate) struct AuditArgs {
     /// Only events of this caller, e.g. `key:ci`; with * at its end, of callers whose names begin so
     #[arg(long, value_name = "NAME")]
     who: Option<String>,
-    /// Only events of this kind: refusal, grant, cancel, quota, drain, environment, purge or `run_again`
+    /// Only events of this kind: refusal, grant, cancel, quota, drain, environment, purge, access, login, logout or `run_again`
     #[arg(long)]
     kind: Option<AuditKind>,
-    /// Only events about this build, group, worker or environment; with * at its end, about what begins so
+    /// Only events about this build (GROUP/ID), worker, environment, user or path; with * at its end, about what begins so
     #[arg(long, value_name = "TEXT")]
     target: Option<String>,
     /// Only events at this time or later: an age such as 2h or 30d, or 2026-11-24T08:00:00Z
@@ -46,6 +53,26 @@ pub(crate) struct AuditArgs {
     /// Go on with new events as they happen
     #[arg(long)]
     follow: bool,
+}
+
+/// Records what a command did without a service and without a connection: a farm that is not there does not make it fail.
+pub(crate) async fn record(
+    globals: &Globals,
+    settings: &Settings,
+    (kind, command): (AuditKind, &str),
+    target: &str,
+    change: &str,
+) {
+    let written = async {
+        let server = globals.nats_server(settings)?;
+        let bus = Bus::connect(&server, "forebay cli", Patience::None).await?;
+        let by = (&*user_at_host(), command);
+        audit::write_stated(&bus, kind, by, target, Some(change)).await?;
+        Ok::<(), Failure>(())
+    };
+    if let Err(failure) = written.await {
+        say(&format!("this is done, but could not be recorded for `forebay audit`: {}", failure.line()));
+    }
 }
 
 /// Prints the events that match, oldest first.

@@ -226,7 +226,7 @@ async fn dispatch(
         Command::Cancel(args) => cancel::run(args, globals, &settings).await,
         Command::Why(args) => why::run(args, globals, &settings).await,
         Command::Env(args) => env::run(args, globals, &settings).await,
-        Command::Credential(args) => credential::run(args, &settings, globals.json).await,
+        Command::Credential(args) => credential::run(args, globals, &settings).await,
         Command::CredentialHelper(args) => credential_helper::run(&args, &settings),
         Command::Quota(args) => quota::run(args, globals, &settings).await,
         Command::Audit(args) => audit::run(args, globals, &settings).await,

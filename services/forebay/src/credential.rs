@@ -8,6 +8,7 @@ use std::{
 
 use callers::{ApiKey, CallerSettings, Callers, Offered, Sessions};
 use clap::{Args, Subcommand};
+use model::AuditKind;
 use policy::{
     access::{Right, Rights},
     zones::{ParseZoneError, Zones},
@@ -17,7 +18,9 @@ use settings::Settings;
 
 use crate::{
     failure::{FAILED, Failure, USAGE},
-    file_argument, replaced_file, stdout,
+    file_argument,
+    globals::Globals,
+    replaced_file, stdout,
 };
 
 const EXAMPLES: &str = "\
@@ -36,7 +39,7 @@ delete its entry: gateways notice within a second.";
 pub(crate) struct CredentialArgs {
     #[command(subcommand)]
     command: CredentialCommand,
-    /// File of the access rules [default: the setting `gateway_access_file`]
+    /// File of the access rules [default: the setting `gateway_access_file`, else that of the farm of `forebay up --secure`]
     #[arg(long, value_name = "FILE", global = true)]
     rules: Option<PathBuf>,
 }
@@ -59,19 +62,38 @@ enum CredentialCommand {
 }
 
 /// Runs one of the subcommands.
-pub(crate) async fn run(args: CredentialArgs, settings: &Settings, json: bool) -> Result<ExitCode, Failure> {
-    let file = args.rules.as_ref().or(settings.gateway_access_file.as_ref()).ok_or_else(|| {
+pub(crate) async fn run(
+    args: CredentialArgs,
+    globals: &Globals,
+    settings: &Settings,
+) -> Result<ExitCode, Failure> {
+    let file = args.rules.or_else(|| rules_file(settings)).ok_or_else(|| {
         Failure::usage("no access rules: set gateway_access_file, or use --rules".to_owned())
     })?;
+    let file = file.as_path();
     let zones: Zones = settings
         .zones
         .parse()
         .map_err(|error: ParseZoneError| Failure::usage(format!("the setting zones: {error}")))?;
     match args.command {
-        CredentialCommand::New { name, expires } => new((file, &zones), &name, expires.as_deref())?,
-        CredentialCommand::Check { file: credential } => check((file, zones), &credential, json).await?,
+        CredentialCommand::New { name, expires } => {
+            new((file, &zones), &name, expires.as_deref())?;
+            if settings.data.join("endpoints.json").exists() || globals.nats_is_named(settings) {
+                let what = (AuditKind::Access, "forebay credential new");
+                crate::audit::record(globals, settings, what, &format!("key:{name}"), "key made").await;
+            }
+        }
+        CredentialCommand::Check { file: credential } => {
+            check((file, zones), &credential, globals.json).await?;
+        }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The access rules of gateways: the file of the setting, else that of the farm of `forebay up --secure` in the data folder.
+pub(crate) fn rules_file(settings: &Settings) -> Option<PathBuf> {
+    let of_farm = settings.data.join("secure/rules.toml");
+    settings.gateway_access_file.clone().or_else(|| of_farm.exists().then_some(of_farm))
 }
 
 fn new((file, zones): (&Path, &Zones), name: &str, expires: Option<&str>) -> Result<(), Failure> {

@@ -82,7 +82,7 @@ impl Globals {
         self.nats.clone().or_else(|| variable("FOREBAY_NATS_URL"))
     }
 
-    fn redis(&self) -> Option<String> {
+    pub(crate) fn redis(&self) -> Option<String> {
         self.redis.clone().or_else(|| variable("FOREBAY_REDIS_URL"))
     }
 
@@ -125,6 +125,11 @@ impl Globals {
         let named = self.nats().is_some();
         let found = self.endpoints(settings, named, settings.nats_url != Settings::default().nats_url)?;
         Ok(found.map_or_else(|| settings.nats(OPERATOR), |found| with_own(Server::nats_of(&found), settings)))
+    }
+
+    /// Whether an option or a setting names the nats-server of a farm.
+    pub(crate) fn nats_is_named(&self, settings: &Settings) -> bool {
+        self.nats().is_some() || settings.nats_url != Settings::default().nats_url
     }
 
     /// URL of NATS for a client.

@@ -95,6 +95,17 @@ impl Access {
         &self.tenants
     }
 
+    /// Whether there is such a tenant, user or service.
+    pub fn has(&self, who: &Who) -> bool {
+        match who {
+            Who::Service(name) => self.services.contains_key(name),
+            Who::Tenant(name) => self.tenants.contains_key(name),
+            Who::User(name) => self.tenants.get(&name.tenant).is_some_and(|tenant| {
+                tenant.publishers.contains_key(&name.user) || tenant.watchers.contains_key(&name.user)
+            }),
+        }
+    }
+
     /// The same description, if its parts agree.
     ///
     /// # Errors

@@ -1,8 +1,9 @@
 //! The connection to Redis, which is restored automatically.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use credentials::Server;
+use model::is_loopback_host;
 use redis::{
     FromRedisValue, RedisError, ScriptInvocation,
     aio::{ConnectionManager, ConnectionManagerConfig},
@@ -64,6 +65,26 @@ impl Index {
         let mut command = redis::cmd("ACL");
         command.arg("LOAD");
         measured("load_users", command.query_async(&mut self.connection.clone())).await
+    }
+
+    /// Whether Redis listens for other machines, and answers them without a key.
+    ///
+    /// # Errors
+    ///
+    /// Fails if Redis does not answer, or refuses to say so.
+    pub async fn admits_other_machines(&self) -> Result<bool, IndexError> {
+        let mut command = redis::cmd("CONFIG");
+        command.arg("GET").arg("bind").arg("protected-mode");
+        let mut connection = self.connection.clone();
+        let answer = command.query_async(&mut connection);
+        let found: HashMap<String, String> = measured("admits_other_machines", answer).await?;
+        let is_protected = found.get("protected-mode").is_some_and(|mode| mode == "yes");
+        let bind = found.get("bind").map(String::as_str).unwrap_or_default();
+        let is_local = |address: &str| is_loopback_host(address.trim_start_matches('-'));
+        let mut addresses = bind.split_whitespace().peekable();
+        // Without addresses it listens on all.
+        let is_open = addresses.peek().is_none() || !addresses.all(is_local);
+        Ok(is_open && !is_protected)
     }
 
     /// Connects to `server`; if `wait` is set, waits until it is available. Its key is read again at each connection.

@@ -30,6 +30,8 @@ pub enum AuditKind {
     RunAgain,
     /// Results were deleted from the action cache.
     Purge,
+    /// A user of the bus was added, changed or removed, its key was replaced, or a key for gateways was made.
+    Access,
     /// A person signed in on the pages.
     Login,
     /// A person signed out on the pages.
@@ -38,7 +40,7 @@ pub enum AuditKind {
 
 impl AuditKind {
     /// All kinds, in the order of declaration.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Refusal,
         Self::Grant,
         Self::Cancel,
@@ -47,6 +49,7 @@ impl AuditKind {
         Self::Environment,
         Self::RunAgain,
         Self::Purge,
+        Self::Access,
         Self::Login,
         Self::Logout,
     ];
@@ -62,6 +65,7 @@ impl AuditKind {
             Self::Environment => "environment",
             Self::RunAgain => "run_again",
             Self::Purge => "purge",
+            Self::Access => "access",
             Self::Login => "login",
             Self::Logout => "logout",
         }
@@ -78,6 +82,7 @@ impl AuditKind {
             | Self::Environment
             | Self::RunAgain
             | Self::Purge
+            | Self::Access
             | Self::Login
             | Self::Logout => AuditDecision::Allowed,
         }
@@ -95,8 +100,7 @@ impl FromStr for AuditKind {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let found = Self::ALL.into_iter().find(|kind| kind.as_str() == text);
-        let wanted =
-            "expected refusal, grant, cancel, quota, drain, environment, run_again, purge, login or logout";
+        let wanted = "expected refusal, grant, cancel, quota, drain, environment, run_again, purge, access, login or logout";
         found.ok_or_else(|| ParseIdError::new("kind of audit event", text, wanted))
     }
 }

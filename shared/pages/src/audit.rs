@@ -64,6 +64,7 @@ fn word(kind: AuditKind) -> &'static str {
         AuditKind::Environment => "environment changed",
         AuditKind::RunAgain => "run again",
         AuditKind::Purge => "cache purged",
+        AuditKind::Access => "access changed",
         AuditKind::Login => "signed in",
         AuditKind::Logout => "signed out",
     }

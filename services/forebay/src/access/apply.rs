@@ -4,14 +4,13 @@ use std::process::ExitCode;
 
 use access::{Access, Role, SeedFolder, Slot, Who, nats_config, probe, redis_acl, reload};
 use credentials::{Credentials, PemFiles, Server};
-use index::Index;
 use serde_json::json;
 use settings::Settings;
 
 use super::{
     Place, signed,
     store::File,
-    target::{ApplyArgs, Target},
+    target::{ApplyArgs, Target, redis_line},
 };
 use crate::{
     failure::{FAILED, Failure, UNREACHABLE, say},
@@ -53,16 +52,18 @@ pub(super) async fn run(
     let server = Server { url: target.urls.first().cloned().unwrap_or_default(), credentials: monitor };
     let reloaded = reload(&target.pids, &server).await;
     reloaded.map_err(|error| Failure::of(UNREACHABLE, &error))?;
-    if let Some(redis) = &target.redis {
-        let index = Index::connect(redis, false).await.map_err(|error| Failure::of(UNREACHABLE, &error))?;
-        index.load_users().await.map_err(|error| Failure::of(UNREACHABLE, &error))?;
-    }
+    let has_redis = target.load_users(&access, &tls).await?;
     let findings = probe(&access, &target.seeds, &target.urls, &tls).await;
-    report(&target, &findings, globals)
+    report(&target, &findings, has_redis, globals)
 }
 
 /// Says what was done, and which users do not reach the farm.
-fn report(target: &Target, findings: &[access::Finding], globals: &Globals) -> Result<ExitCode, Failure> {
+fn report(
+    target: &Target,
+    findings: &[access::Finding],
+    has_redis: bool,
+    globals: &Globals,
+) -> Result<ExitCode, Failure> {
     let findings: Vec<String> = findings.iter().map(|finding| telemetry::error_chain(finding)).collect();
     if globals.json {
         let (written, pids, urls) = (target.written(), &target.pids, &target.urls);
@@ -78,10 +79,7 @@ fn report(target: &Target, findings: &[access::Finding], globals: &Globals) -> R
                       the nats-server";
         return Err(Failure::plain(FAILED, advice));
     }
-    say(match target.redis {
-        Some(_) => "all users of tenants reach the farm",
-        None => "all users of tenants reach the farm; for Redis, run `ACL LOAD` as operator",
-    });
+    say(&format!("all users of tenants reach the farm{}", redis_line(has_redis)));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -110,7 +108,7 @@ fn next_steps(target: &Target, globals: &Globals) -> Result<ExitCode, Failure> {
         stdout::line("redis-cli ACL LOAD")?;
     }
     say(
-        "written; run these commands, or this one with --reload PID, which also checks each user of each tenant",
+        "written; run these commands, or this one with --reload PID and --redis URL, which also checks each user of each tenant",
     );
     Ok(ExitCode::SUCCESS)
 }

@@ -71,7 +71,7 @@ pub(super) fn now() -> i64 {
 }
 
 /// Adds a tenant, a user or a service, or changes what it may do.
-pub(super) fn grant(file: &File, grant: Grant, place: &Place, as_json: bool) -> Result<(), Failure> {
+pub(super) fn grant(file: &File, grant: Grant, place: &Place, as_json: bool) -> Result<bool, Failure> {
     let (change, seeds) = match grant {
         Grant::Tenant { name, groups, priorities, watches, seeds } => {
             let (groups, watches) = (groups.into_iter().collect(), watches.into_iter().collect());
@@ -88,6 +88,15 @@ pub(super) fn grant(file: &File, grant: Grant, place: &Place, as_json: bool) -> 
         Grant::Service { name, seeds } => (Change::Service(name), seeds),
     };
     let locked = file.lock()?;
+    if let Change::Tenant { name, priorities, .. } = &change
+        && priorities.is_empty()
+        && locked.read()?.is_some_and(|access| !access.tenants().contains_key(name))
+        && !as_json
+    {
+        say(&format!(
+            "{name} may use all priorities: EMERGENCY passes quotas; --priority names those that it may use"
+        ));
+    }
     let seeds = match (place.seeds(seeds), &change) {
         (Ok(seeds), _) => seeds,
         // Without JWTs a tenant has no key of its own.
@@ -98,9 +107,13 @@ pub(super) fn grant(file: &File, grant: Grant, place: &Place, as_json: bool) -> 
 }
 
 /// Removes a tenant, a user or a service, and its seeds.
-pub(super) fn revoke(file: &File, who: Who, seeds: &Path, as_json: bool) -> Result<(), Failure> {
+pub(super) fn revoke(file: &File, who: Who, seeds: &Path, as_json: bool) -> Result<bool, Failure> {
     let (seeds, locked) = (SeedFolder::new(seeds), file.lock()?);
     let access = existing(&locked)?;
+    if !access.has(&who) && !as_json {
+        // It may be a name that is written in another way than it was granted: that one keeps its access.
+        say(&format!("{who} does not exist; `forebay access list` shows what does"));
+    }
     let of_tenant =
         |owner: &Who| matches!((owner, &who), (Who::User(user), Who::Tenant(name)) if user.tenant == *name);
     let gone = access
@@ -121,7 +134,7 @@ pub(super) fn rotate(
     finish: bool,
     seeds: &Path,
     as_json: bool,
-) -> Result<(), Failure> {
+) -> Result<bool, Failure> {
     let (seeds, locked) = (SeedFolder::new(seeds), file.lock()?);
     let step = if finish { Rotation::Finish } else { Rotation::Begin };
     let change = Change::Rotate(who.clone(), step);
@@ -138,14 +151,16 @@ fn existing(locked: &Locked) -> Result<Access, Failure> {
     locked.read()?.ok_or_else(missing)
 }
 
-fn apply(locked: &Locked, change: &Change, seeds: &SeedFolder, as_json: bool) -> Result<(), Failure> {
+/// Changes the description; whether it was different before.
+fn apply(locked: &Locked, change: &Change, seeds: &SeedFolder, as_json: bool) -> Result<bool, Failure> {
     let access = existing(locked)?;
     let (changed, made) = make(&access, change, seeds)?;
     let is_new = changed != access;
     if is_new {
         locked.write(&changed)?;
     }
-    report(is_new, &made, as_json)
+    report(is_new, &made, as_json)?;
+    Ok(is_new)
 }
 
 fn make(access: &Access, change: &Change, seeds: &SeedFolder) -> Result<(Access, Vec<PathBuf>), Failure> {

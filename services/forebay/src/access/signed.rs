@@ -13,7 +13,7 @@ use serde_json::json;
 use super::{
     change::now,
     store::{File, Locked},
-    target::Target,
+    target::{Target, redis_line},
 };
 use crate::{
     failure::{FAILED, Failure, UNREACHABLE, say},
@@ -59,7 +59,8 @@ impl Apply<'_> {
             findings.extend(found.iter().map(|finding| telemetry::error_chain(finding)));
         }
         drop(locked);
-        self.report(&written.issued, &pushed, &findings, globals)
+        let has_redis = self.push && self.target.load_users(&written.access, &self.tls).await?;
+        self.report(&written.issued, &pushed, (&findings, has_redis), globals)
     }
 
     /// Writes the files. The description is locked, and has the keys of all users before these get JWTs.
@@ -91,7 +92,7 @@ impl Apply<'_> {
         &self,
         issued: &IssuedTokens,
         pushed: &Pushed,
-        findings: &[String],
+        (findings, has_redis): (&[String], bool),
         globals: &Globals,
     ) -> Result<ExitCode, Failure> {
         let paths: Vec<String> = issued.written.iter().map(|path| path.display().to_string()).collect();
@@ -124,16 +125,15 @@ impl Apply<'_> {
                           each server of the cluster";
             return Err(Failure::plain(FAILED, advice));
         }
-        say(match (self.push, without.is_empty()) {
-            (true, true) => "all users of tenants reach the farm; for Redis, run `ACL LOAD` as operator",
-            (true, false) => {
-                "all users of tenants that have JWTs reach the farm; for Redis, run `ACL LOAD` as operator"
-            }
-            (false, _) => {
+        if self.push {
+            let which = if without.is_empty() { "" } else { " that have JWTs" };
+            say(&format!("all users of tenants{which} reach the farm{}", redis_line(has_redis)));
+        } else {
+            say(
                 "written; start the nats-servers with this configuration, then run this command with --push, which gives \
-                 them the accounts of tenants and checks each user"
-            }
-        });
+                 them the accounts of tenants and checks each user",
+            );
+        }
         if without.is_empty() { Ok(ExitCode::SUCCESS) } else { Ok(ExitCode::from(FAILED)) }
     }
 }

@@ -2,14 +2,15 @@
 
 use std::path::PathBuf;
 
-use access::SeedFolder;
+use access::{Access, Role, SeedFolder, Slot, Who};
 use clap::Args;
-use credentials::Server;
+use credentials::{Credentials, PemFiles, Server};
+use index::Index;
 use settings::Settings;
 
 use super::{Place, Seeds};
 use crate::{
-    failure::Failure,
+    failure::{Failure, UNREACHABLE},
     globals::{Globals, read_endpoints},
 };
 
@@ -47,8 +48,8 @@ pub(super) struct Target {
     /// Processes of nats-server; none: print the commands.
     pub(super) pids: Vec<u32>,
     pub(super) urls: Vec<String>,
-    /// Redis, if it runs beside and can be asked.
-    pub(super) redis: Option<Server>,
+    /// Redis, if the farm or the settings name it.
+    redis: Option<String>,
 }
 
 impl Target {
@@ -75,12 +76,53 @@ impl Target {
             redis_acl: place.path(args.redis_acl.clone(), "--redis-acl", "redis/users.acl")?,
             pids,
             urls,
-            redis: farm.map(|farm| Server::redis_of(&farm)),
+            redis: match farm {
+                Some(farm) => Some(farm.redis),
+                None => globals.redis().or_else(|| {
+                    let is_set = settings.redis_url != Settings::default().redis_url;
+                    is_set.then(|| settings.redis_url.clone())
+                }),
+            },
+        })
+    }
+
+    /// Has Redis read its users again; whether it is named, and an operator has a seed here.
+    pub(super) async fn load_users(&self, access: &Access, tls: &PemFiles) -> Result<bool, Failure> {
+        let Some(redis) = self.redis(access, tls) else { return Ok(false) };
+        let shown = redis.shown();
+        let loaded = async { Index::connect(redis, false).await?.load_users().await };
+        loaded.await.map(|()| true).map_err(|error| {
+            let what = format!(
+                "Redis at {shown} has not read its users again, and knows the former ones: run this command once more, or \
+                 restart Redis if it does not know this operator yet"
+            );
+            Failure::new(UNREACHABLE, what, &error)
+        })
+    }
+
+    /// Redis, as an operator of the description.
+    fn redis(&self, access: &Access, tls: &PemFiles) -> Option<Server> {
+        let operators = access.services().keys().filter(|service| service.role() == Role::Operator);
+        let mut operators = operators.map(|operator| Who::Service(operator.clone()));
+        let operator = operators.find(|who| matches!(self.seeds.read(who, Slot::Current), Ok(Some(_))))?;
+        let seed = self.seeds.path(&operator, Slot::Current);
+        Some(Server {
+            url: self.redis.clone()?,
+            credentials: Credentials { seed: Some(seed), tls: tls.clone() },
         })
     }
 
     /// The paths of the files for the servers.
     pub(super) fn written(&self) -> [String; 2] {
         [&self.nats_config, &self.redis_acl].map(|path| path.display().to_string())
+    }
+}
+
+/// Whether Redis knows the users, for the last line of the command.
+pub(super) fn redis_line(has_redis: bool) -> &'static str {
+    if has_redis {
+        ", and Redis has read its users"
+    } else {
+        "; name Redis with --redis, so that it reads its users too: until then it knows the former ones"
     }
 }

@@ -2,18 +2,16 @@
 
 use std::{process::ExitCode, time::SystemTime};
 
-use bus::{Bus, Patience};
 use clap::Args;
 use model::{AuditKind, BlobDigest, Millis, PurgeReply, PurgeRequest};
 use policy::purge::Purge;
 use settings::Settings;
 
 use crate::{
-    failure::{FAILED, Failure, USAGE, say},
+    failure::{FAILED, Failure, USAGE},
     globals::Globals,
     moment::Moment,
     stdout,
-    user::user_at_host,
 };
 
 /// Number of results that are listed as text.
@@ -57,7 +55,8 @@ pub(super) async fn run(
     let removed = removed.map_err(|error| Failure::new(FAILED, "cannot purge the action cache", &error))?;
     let (conditions, reply) = (purge.to_string(), purge.reply(removed));
     if !args.dry_run {
-        record(globals, settings, &conditions, reply.deleted).await;
+        let (what, deleted) = ((AuditKind::Purge, "forebay cas purge"), format!("deleted {}", reply.deleted));
+        crate::audit::record(globals, settings, what, &conditions, &deleted).await;
     }
     if globals.json {
         stdout::json(&reply)?;
@@ -65,21 +64,6 @@ pub(super) async fn run(
         stdout::line(&text(&reply, args.dry_run, &cas.url()))?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Records the purge for operators. It needs no bus, so a farm that is not there does not make it fail.
-async fn record(globals: &Globals, settings: &Settings, conditions: &str, deleted: u64) {
-    let result = format!("deleted {deleted}");
-    let written = async {
-        let server = globals.nats_server(settings)?;
-        let bus = Bus::connect(&server, "forebay cli", Patience::None).await?;
-        let by = (&*user_at_host(), "forebay cas purge");
-        audit::write_stated(&bus, AuditKind::Purge, by, conditions, Some(&result)).await?;
-        Ok::<(), Failure>(())
-    };
-    if let Err(failure) = written.await {
-        say(&format!("this is done, but could not be recorded for `forebay audit`: {}", failure.line()));
-    }
 }
 
 fn text(reply: &PurgeReply, dry_run: bool, store: &str) -> String {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bus::{Bus, EventSubject, Patience, stream};
+use bus::{Bus, BusError, EventSubject, Patience, stream};
 use client::Client;
 use index::Index;
 use invariant::Present as _;
@@ -18,6 +18,9 @@ use super::{
 use crate::globals::Globals;
 
 const START_NATS: &str = "start nats-server (`forebay up` does), or set its URL with --nats";
+const MEND_KEY: &str = "set seed_file and servers_ca_file to files that exist and that only you can read";
+const NOT_ADMITTED: &str =
+    "the key was revoked, or is that of another farm: ask an operator for one (`forebay access grant`)";
 const START_REDIS: &str = "start redis-server (`forebay up` does), or set its URL with --redis";
 const START_SERVICES: &str = "start the services: forebay serve enqueuer dispatcher governor worker reaper";
 
@@ -58,7 +61,16 @@ pub(super) async fn run(globals: &Globals, settings: &Settings) -> Vec<Finding> 
 async fn connect(globals: &Globals, settings: &Settings) -> Result<Bus, Finding> {
     let failed = |found: String| Finding::unreachable("nats", found, START_NATS);
     let server = globals.nats_server(settings).map_err(|failure| failed(failure.line().to_owned()))?;
-    Bus::connect(&server, "forebay doctor", Patience::None).await.map_err(|error| failed(error_chain(&error)))
+    Bus::connect(&server, "forebay doctor", Patience::None).await.map_err(|error| {
+        let found = error_chain(&error);
+        if matches!(error, BusError::Credentials(_)) {
+            Finding::fail("nats", found, MEND_KEY)
+        } else if found.contains("authorization violation") {
+            Finding::fail("nats", found, NOT_ADMITTED)
+        } else {
+            failed(found)
+        }
+    })
 }
 
 /// Minimum version of nats-server: the first with per-message TTLs, markers and scheduled messages.

@@ -7,14 +7,16 @@ use std::{
 };
 
 use bus::Bus;
+use callers::Callers;
 use credentials::{Credentials, Server, UserKey};
-use index::Index;
-use model::is_loopback_host;
+use index::{Index, IndexError};
+use model::{is_loopback_host, is_loopback_listen};
 use settings::Settings;
 use time::{Duration, OffsetDateTime};
 use x509_parser::pem::Pem;
 
 use super::{Finding, Status};
+use crate::credential::rules_file;
 
 const SECURE: &str =
     "give keys to those who may use it: `forebay up --secure`, or `forebay access` (docs/security.md)";
@@ -34,6 +36,8 @@ pub(super) async fn run(
     findings.extend(open_index(redis).await);
     findings.extend(certificates(&nats.credentials, settings));
     findings.extend(tokens(&nats.credentials, OffsetDateTime::now_utc().unix_timestamp()));
+    findings.extend(listeners(settings));
+    findings.extend(rules(settings));
     findings.extend(secrets(&nats.credentials, settings).iter().filter_map(|path| readable(path)));
     findings
 }
@@ -47,29 +51,72 @@ fn open_bus(bus: &Bus, nats: &Server) -> Finding {
             "nats-server is called without TLS: others can read and change what is sent",
             "give it a certificate (`tls` in its configuration), and use tls:// in nats_url",
         ),
-        (false, _) => open("nats-server", &nats.url),
+        (false, _) => open("nats-server", is_local(&nats.url) && is_loopback_host(&server.host)),
     }
 }
 
 async fn open_index(redis: &Server) -> Option<Finding> {
     // A connection opens without a key: what matters is whether it may do something.
-    let stranger = async { Index::connect(redis.url.as_str(), false).await?.health().await }.await;
-    match (stranger, redis.credentials.seed.is_some()) {
-        (Ok(_), _) => Some(open("Redis", &redis.url)),
+    let stranger = async {
+        let index = Index::connect(redis.url.as_str(), false).await?;
+        index.health().await?;
+        // What it does not say is judged by the URL.
+        Ok::<_, IndexError>(index.admits_other_machines().await.unwrap_or(false))
+    };
+    match (stranger.await, redis.credentials.seed.is_some()) {
+        (Ok(admits_others), _) => Some(open("Redis", is_local(&redis.url) && !admits_others)),
         (Err(_), true) => Some(Finding::ok("keys", "Redis admits only those who have a key")),
         // It is not reachable, or has a password in its URL: another check reports that.
         (Err(_), false) => None,
     }
 }
 
-fn open(name: &str, url: &str) -> Finding {
-    if is_local(url) {
+fn open(name: &str, is_local: bool) -> Finding {
+    if is_local {
         return Finding::ok(
             "keys",
             format!("{name} admits every process of this machine, and no other machine"),
         );
     }
     Finding::warn("keys", format!("{name} admits everyone who reaches it, without a key"), SECURE)
+}
+
+/// Gateways that other machines reach, without rules who may call them.
+fn listeners(settings: &Settings) -> Vec<Finding> {
+    if rules_file(settings).is_some() || settings.tls_client_ca_file.is_some() {
+        return Vec::new();
+    }
+    let listeners = [("http_listen", &settings.http_listen), ("grpc_listen", &settings.grpc_listen)];
+    let reached = listeners.into_iter().filter(|(_, listen)| !is_loopback_listen(listen));
+    reached
+        .map(|(name, listen)| {
+            let found = format!("{name} = {listen}: gateways admit everyone who reaches them");
+            Finding::warn("keys", found, "set gateway_access_file: docs/gateway-access.md")
+        })
+        .collect()
+}
+
+/// Access rules that gateways cannot read: they go on with the former ones, and do not start.
+fn rules(settings: &Settings) -> Option<Finding> {
+    let path = rules_file(settings)?;
+    let zones = settings.zones.parse().ok()?;
+    let checked = match fs::read_to_string(&path) {
+        Ok(text) => {
+            Callers::check_rules(&path, &text, &zones).map_err(|error| telemetry::error_chain(&error))
+        }
+        Err(error) => Err(format!("{}: {error}", path.display())),
+    };
+    Some(match checked {
+        Ok(keys) => {
+            let found = format!("{} is valid, and has {} API keys", path.display(), keys.len());
+            Finding::ok("rules", found)
+        }
+        Err(error) => Finding::fail(
+            "rules",
+            error,
+            "mend the file: gateways go on with its former content until they restart",
+        ),
+    })
 }
 
 /// Whether all servers of a URL are on this machine.
@@ -177,7 +224,14 @@ fn secrets(credentials: &Credentials, settings: &Settings) -> Vec<PathBuf> {
         settings.gateway_token_file.as_ref(),
         settings.gateway_key_file.as_ref(),
     ];
-    files.into_iter().flatten().cloned().collect()
+    let of_farm = fs::read_dir(settings.data.join("secure")).into_iter().flatten().flatten();
+    let of_farm =
+        of_farm.map(|entry| entry.path()).filter(|path| path.extension().is_none_or(|end| end != "pem"));
+    let mut files: Vec<PathBuf> =
+        files.into_iter().flatten().cloned().chain(of_farm.filter(|path| path.is_file())).collect();
+    files.sort();
+    files.dedup();
+    files
 }
 
 fn readable(path: &Path) -> Option<Finding> {

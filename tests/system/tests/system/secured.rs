@@ -184,6 +184,10 @@ async fn n1_strangers_reach_no_server_of_a_secured_farm() {
 #[tokio::test]
 async fn nothing_of_a_secured_farm_can_be_read_by_other_users_of_the_machine() {
     let farm = Secured::start(&["--no-services"]).await;
+    for name in ["archive", "cas", "logs"] {
+        let mode = fs::metadata(farm.up.data().join(name)).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o700, "{name}");
+    }
     let mut folders = vec![farm.up.data().join("secure")];
     while let Some(folder) = folders.pop() {
         let mode = fs::metadata(&folder).unwrap().permissions().mode() & 0o777;
@@ -272,9 +276,20 @@ async fn a_tenant_uses_the_command_line_for_its_groups_and_no_other() {
         assert!(output.stderr.contains("to the user payments/ci: `forebay access show"), "{output:?}");
         assert!(!output.stderr.contains("WARN"), "{output:?}");
     }
+    // One who may not call `create`, which takes any priority, publishes.
+    farm.access(&["grant", "publisher", "payments/ci", "--priority", "batch"]).await;
+    farm.access(&["apply"]).await;
+    let words =
+        ["submit", "--group", "payments", "--priority", "batch", "--follow", "--", "sh", "-c", script];
+    let published = run(&words).await;
+    assert!(published.code == 1 && published.stdout.contains("line 3"), "{published:?}");
+    let urgent = run(&["submit", "--group", "payments", "--priority", "emergency", "--", "true"]).await;
+    assert!(urgent.code == 2 && urgent.stderr.contains("denies forebay.build.request"), "{urgent:?}");
+    let log = run(&["logs", &build]).await;
+    assert!(log.code == 0 && log.stdout.contains("line 1\nline 2\nline 3"), "{log:?}");
     let submitted = run(&["submit", "--group", "others", "--", "true"]).await;
     assert!(
-        submitted.code == 2 && submitted.stderr.contains("denies forebay.api.create.others"),
+        submitted.code == 2 && submitted.stderr.contains("denies forebay.build.request.others"),
         "{submitted:?}"
     );
 }
@@ -332,6 +347,44 @@ async fn keys_of_services_are_replaced_while_builds_run() {
         };
         assert_eq!(outcome, Outcome::Succeeded, "{key}");
     }
+}
+
+#[tokio::test]
+async fn changes_of_access_are_recorded_and_mistakes_are_refused() {
+    let farm = Secured::start(&[]).await;
+    farm.add_tenant("payments").await;
+    farm.access(&["revoke", "payments/ci"]).await;
+    let mistaken = farm.up.cli(&["access", "revoke", "payments/cl"]).await;
+    assert!(mistaken.stderr.contains("payments/cl does not exist"), "{mistaken:?}");
+    let began = Instant::now();
+    loop {
+        let shown = farm.up.cli(&["audit", "--kind", "access"]).await.stdout;
+        let lines: Vec<&str> = shown.lines().collect();
+        if let [tenant, publisher, revoked] = lines.as_slice() {
+            assert!(tenant.contains("payments") && tenant.contains("tenant, groups payments"), "{tenant}");
+            assert!(publisher.contains("payments/ci") && publisher.contains("publisher"), "{publisher}");
+            assert!(revoked.contains("payments/ci") && revoked.contains("removed"), "{revoked}");
+            break;
+        }
+        assert!(began.elapsed() < SOON, "{shown}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    // What is weak is named, with what mends it.
+    fs::set_permissions(farm.file("operator.token"), fs::Permissions::from_mode(0o644)).unwrap();
+    fs::write(farm.file("rules.toml"), "[[rules]]\ngroup = \"all\"\n").unwrap();
+    let doctor = farm.up.cli(&["doctor"]).await;
+    assert!(doctor.stdout.contains("FAIL  rules") && doctor.stdout.contains("group"), "{doctor:?}");
+    assert!(doctor.stdout.contains("chmod 600") && doctor.stdout.contains("operator.token"), "{doctor:?}");
+}
+
+#[tokio::test]
+async fn a_secured_folder_is_not_opened_by_a_forgotten_option() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    fs::create_dir_all(data.join("secure")).unwrap();
+    fs::write(data.join("secure/access.toml"), "").unwrap();
+    let output = Output::of(bare_command(&["up", "--data", data.to_str().unwrap()])).await;
+    assert!(output.code == 2 && output.stderr.contains("start it with --secure"), "{output:?}");
 }
 
 #[tokio::test]

@@ -130,7 +130,7 @@ async fn invocations_of_a_group_take_turns() {
     let remote = acting::remote(&farm).await;
     let much = {
         let remote = remote.clone();
-        tokio::spawn(async move { run_as(&remote, "much", 200).await })
+        tokio::spawn(async move { run_as(&remote, "much", 120).await })
     };
     while !some_ended(&farm).await {
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -138,7 +138,7 @@ async fn invocations_of_a_group_take_turns() {
     let little = run_as(&remote, "little", 10).await;
     let much = tokio::time::timeout(BOUND, much).await.expect("all end").unwrap();
     let meanwhile = ended_meanwhile(&much, &little);
-    assert!(meanwhile < 50, "{meanwhile} of 200 actions ended before the last of 10 of another invocation");
+    assert!(meanwhile < 50, "{meanwhile} of 120 actions ended before the last of 10 of another invocation");
 }
 
 /// Runs `count` actions of one invocation; all are sent at once.
@@ -146,7 +146,7 @@ async fn run_as(remote: &Remote, invocation: &str, count: usize) -> Vec<Ran> {
     let said = RequestMetadata { tool_invocation_id: invocation.to_owned(), ..RequestMetadata::default() }
         .encode_to_vec();
     let ran = (0..count).map(async |number| {
-        let action = acting::upload(remote, &format!(": {invocation} {number}; sleep 0.05")).await;
+        let action = acting::upload(remote, &format!(": {invocation} {number}; sleep 0.15")).await;
         let digest = Some(reapi::digest::to_proto(&action));
         let mut asked =
             tonic::Request::new(ExecuteRequest { action_digest: digest, ..ExecuteRequest::default() });
