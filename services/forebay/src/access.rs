@@ -165,30 +165,28 @@ enum Grant {
 impl Grant {
     /// The name and what it is given, for the record of operators.
     fn described(&self) -> (String, String) {
-        let list = |what: &str, items: Vec<String>| match items.as_slice() {
-            [] => String::new(),
-            items => format!(", {what} {}", items.join(" ")),
-        };
-        let texts = |groups: &[Group]| groups.iter().map(ToString::to_string).collect::<Vec<_>>();
-        let named = |priorities: &[Priority]| priorities.iter().map(ToString::to_string).collect::<Vec<_>>();
         match self {
             Self::Tenant { name, groups, priorities, watches, .. } => {
-                let (groups, watches) = (list("groups", texts(groups)), list("watches", texts(watches)));
-                (
-                    name.to_string(),
-                    format!("tenant{groups}{}{watches}", list("priorities", named(priorities))),
-                )
+                let given =
+                    [list("groups", groups), list("priorities", priorities), list("watches", watches)];
+                (name.to_string(), format!("tenant{}", given.concat()))
             }
             Self::Publisher { name, groups, priorities, .. } => {
-                let groups = list("groups", texts(groups));
-                (name.to_string(), format!("publisher{groups}{}", list("priorities", named(priorities))))
+                let given = [list("groups", groups), list("priorities", priorities)];
+                (name.to_string(), format!("publisher{}", given.concat()))
             }
             Self::Watcher { name, groups, .. } => {
-                (name.to_string(), format!("watcher{}", list("groups", texts(groups))))
+                (name.to_string(), format!("watcher{}", list("groups", groups)))
             }
             Self::Service { name, .. } => (name.to_string(), "service".to_owned()),
         }
     }
+}
+
+/// `, WHAT ITEM ITEM`; empty without items.
+fn list(what: &str, items: &[impl ToString]) -> String {
+    let items: Vec<String> = items.iter().map(ToString::to_string).collect();
+    if items.is_empty() { String::new() } else { format!(", {what} {}", items.join(" ")) }
 }
 
 /// Where the files of a description are.

@@ -6,7 +6,7 @@ use std::{
     time::SystemTime,
 };
 
-use callers::{ApiKey, CallerSettings, Callers, Offered, Sessions};
+use callers::{AccessFileError, ApiKey, CallerSettings, Callers, Offered, Sessions};
 use clap::{Args, Subcommand};
 use model::AuditKind;
 use policy::{
@@ -139,13 +139,15 @@ struct Shown<'a> {
     priorities: Vec<&'static str>,
 }
 
+/// The callers of a file of rules, as gateways read it; sessions of people are those of this process.
+pub(crate) fn callers_of(file: &Path, zones: Zones) -> Result<Callers, AccessFileError> {
+    let settings = CallerSettings { zones, sessions: Sessions::unshared(), ..CallerSettings::default() };
+    Callers::of_file(file, settings)
+}
+
 async fn check((file, zones): (&Path, Zones), credential: &Path, json: bool) -> Result<(), Failure> {
     let has_zones = zones.are_used();
-    let callers = Callers::of_file(
-        file,
-        CallerSettings { zones, sessions: Sessions::unshared(), ..CallerSettings::default() },
-    )
-    .map_err(|error| Failure::usage(telemetry::error_chain(&error)))?;
+    let callers = callers_of(file, zones).map_err(|error| Failure::usage(telemetry::error_chain(&error)))?;
     let text = file_argument::text(credential).map_err(|error| {
         Failure::new(USAGE, format!("cannot read the credential {}", credential.display()), &error)
     })?;

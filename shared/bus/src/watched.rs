@@ -134,8 +134,8 @@ impl Bus {
             return Ok(stored.map_or(Sequence(0), |stored| stored.sequence));
         }
         let (mut last, mut from) = (Sequence(0), Sequence(0));
+        let kinds = WatchedKinds::of(&[EventKind::Console]);
         loop {
-            let kinds = WatchedKinds::of(&[EventKind::Console]);
             let Tail { events, more } = self.read_events(key, kinds, from, BATCH).await?;
             let of_console = events.iter().filter(|stored| stored.subject == subject);
             last = of_console.map(|stored| stored.sequence).max().unwrap_or(last);

@@ -84,7 +84,7 @@ impl<B: Body + Unpin> Body for Lapsing<B> {
 /// The caller of a request lost its rights before all of it had arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the rights of the caller ended while the request arrived")]
-pub struct Lapsed;
+struct Lapsed;
 
 type AnyError = Box<dyn std::error::Error + Send + Sync>;
 

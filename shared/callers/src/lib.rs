@@ -33,7 +33,7 @@ pub use file::{AccessFileError, KeyEntry};
 pub use grpc::{Guarded, denied, offered};
 pub use issuer::token_expiry;
 pub use key::{ApiKey, KeyHash};
-pub use lapsing::{Lapsed, Lapsing, LapsingRequest};
+pub use lapsing::{Lapsing, LapsingRequest};
 pub use limits::Watching;
 pub use place::Place;
 pub use refusal::Refusal;

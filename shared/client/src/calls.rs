@@ -56,8 +56,8 @@ impl Client {
         Ok(self.live_connection.live_build(key, WatchedKinds::ALL).await?)
     }
 
-    /// Queues a build. The caller chooses its id, so that a repeated call creates no second build. A user who may not call
-    /// `create` publishes it.
+    /// Queues a build; publishes it if the user may not call `create`. The caller chooses its id, so that a repeated call
+    /// creates no second build.
     pub async fn create(
         &self,
         group: &Group,

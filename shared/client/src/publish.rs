@@ -13,7 +13,8 @@ use crate::{Client, ClientError};
 
 /// Time limit until an enqueuer has accepted or rejected a stored build.
 const PATIENCE: Duration = Duration::from_secs(10);
-const ASK_AGAIN: Duration = Duration::from_millis(50);
+/// Time after which it is asked again without an event, which may be lost.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 impl Client {
     /// Publishes a build, and waits until an enqueuer has accepted it. `denied` is why `create` did not.
@@ -28,6 +29,7 @@ impl Client {
         let Some(id) = request.id else { return Err(BusError::from(denied).into()) };
         let key = BuildKey { group: group.clone(), id };
         let priority = request.priority.unwrap_or_default();
+        let mut live = self.live_build(&key).await?;
         self.bus().publish_request(group, priority, request, traceparent).await?;
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -40,7 +42,8 @@ impl Client {
                 // It is stored: an enqueuer will accept it.
                 return Ok(CreateReply { id, group: key.group, sequence: Sequence(0), duplicate: false });
             }
-            tokio::time::sleep(ASK_AGAIN).await;
+            // Any event shows that an enqueuer has read it.
+            let _ = tokio::time::timeout(ASK_AGAIN, live.next()).await;
         }
     }
 }

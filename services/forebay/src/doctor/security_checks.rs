@@ -7,7 +7,6 @@ use std::{
 };
 
 use bus::Bus;
-use callers::Callers;
 use credentials::{Credentials, Server, UserKey};
 use index::{Index, IndexError};
 use model::{is_loopback_host, is_loopback_listen};
@@ -16,7 +15,7 @@ use time::{Duration, OffsetDateTime};
 use x509_parser::pem::Pem;
 
 use super::{Finding, Status};
-use crate::credential::rules_file;
+use crate::credential::{callers_of, rules_file};
 
 const SECURE: &str =
     "give keys to those who may use it: `forebay up --secure`, or `forebay access` (docs/security.md)";
@@ -96,26 +95,13 @@ fn listeners(settings: &Settings) -> Vec<Finding> {
         .collect()
 }
 
-/// Access rules that gateways cannot read: they go on with the former ones, and do not start.
+/// Access rules that gateways cannot use: they go on with the former ones, and do not start.
 fn rules(settings: &Settings) -> Option<Finding> {
+    const MEND: &str = "mend the file: gateways go on with its former content until they restart";
     let path = rules_file(settings)?;
-    let zones = settings.zones.parse().ok()?;
-    let checked = match fs::read_to_string(&path) {
-        Ok(text) => {
-            Callers::check_rules(&path, &text, &zones).map_err(|error| telemetry::error_chain(&error))
-        }
-        Err(error) => Err(format!("{}: {error}", path.display())),
-    };
-    Some(match checked {
-        Ok(keys) => {
-            let found = format!("{} is valid, and has {} API keys", path.display(), keys.len());
-            Finding::ok("rules", found)
-        }
-        Err(error) => Finding::fail(
-            "rules",
-            error,
-            "mend the file: gateways go on with its former content until they restart",
-        ),
+    Some(match callers_of(&path, settings.zones.parse().ok()?) {
+        Ok(_) => Finding::ok("rules", format!("{} is valid", path.display())),
+        Err(error) => Finding::fail("rules", telemetry::error_chain(&error), MEND),
     })
 }
 

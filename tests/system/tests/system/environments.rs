@@ -2,14 +2,16 @@
 
 use std::{fs, path::PathBuf, process::Command};
 
-use farm::{Builder, Farm, Output, SOON};
+use farm::{Builder, Farm, Locks, Output, SOON};
 use model::{BuildRequest, BuildRequirements, Digest, Outcome};
 use serde_json::{Value, json};
 
 use crate::{
     check::{ended_as, script, until},
+    gateway_access::answer,
     http,
     images::registry::{Registry, files, programs},
+    locked,
 };
 
 const PROGRAMS: [&str; 2] = ["/bin/sh", "/bin/cat"];
@@ -206,4 +208,34 @@ async fn the_blobs_of_an_environment_are_kept_for_as_long_as_it_exists() {
         String::from_utf8(found.stdout).unwrap().lines().count()
     };
     until("manifest, configuration and two layers are kept", SOON, || kept() == 4).await;
+}
+
+#[tokio::test]
+async fn environments_of_a_group_are_seen_and_proposed_by_its_callers_only() {
+    let locks = Locks::new();
+    let farm = locked::start(&locks, Farm::builder().only(&["gateway"])).await;
+    let (client, url) = (locked::http(&locks), format!("{}/v1/environments", farm.http_url()));
+    let propose = async |key: &callers::ApiKey, name: &str, by: &str| {
+        let image = "docker://registry.example.com/secret/tool:1";
+        let body = json!({ "name": name, "by": by, "definition": { "image": image } });
+        answer(client.post(&url).json(&body), key).await
+    };
+    let (status, made) = propose(&locks.web, "web/tool", "key:operator").await;
+    assert_eq!(status, 200, "{made}");
+    // The farm knows who proposes.
+    assert_eq!(made["versions"][0]["proposed"]["by"], "key:web", "{made}");
+    for name in ["web/tool", "web/more", "tool"] {
+        assert_eq!(propose(&locks.other, name, "key:web").await.0, 403, "{name}");
+    }
+    assert_eq!(propose(&locks.operator, "tool", "me").await.0, 200);
+    for (key, seen) in [(&locks.web, true), (&locks.other, false), (&locks.operator, true)] {
+        let (status, all) = answer(client.get(&url), key).await;
+        assert_eq!((status, all.to_string().contains("web/tool")), (200, seen), "{all}");
+        let catalog = format!("{}/v2/_catalog", farm.http_url());
+        let (status, names) = answer(client.get(catalog), key).await;
+        assert_eq!((status, names.to_string().contains("web/tool")), (200, seen), "{names}");
+    }
+    let tags = format!("{}/v2/web/tool/tags/list", farm.http_url());
+    assert_eq!(answer(client.get(&tags), &locks.web).await.0, 200);
+    assert_eq!(answer(client.get(&tags), &locks.other).await.0, 404);
 }

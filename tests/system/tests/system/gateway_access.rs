@@ -1,13 +1,9 @@
 //! Access rules of gateways, against callers who want more than they may do.
 
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use farm::{Authority, CLIENT, Certified, Farm, Locks, Output, SOON};
-use futures::StreamExt as _;
 use model::{Group, Priority};
 use reapi::{
     execution::{
@@ -35,7 +31,7 @@ fn path(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-async fn capabilities(calls: &Calls) -> Result<(), Status> {
+pub(crate) async fn capabilities(calls: &Calls) -> Result<(), Status> {
     calls.capabilities().get_capabilities(GetCapabilitiesRequest::default()).await.map(drop)
 }
 
@@ -190,7 +186,7 @@ async fn g14_health_tells_nothing_and_metrics_need_a_right() {
 }
 
 /// The status and JSON of a request.
-async fn answer(request: reqwest::RequestBuilder, key: &callers::ApiKey) -> (u16, Value) {
+pub(crate) async fn answer(request: reqwest::RequestBuilder, key: &callers::ApiKey) -> (u16, Value) {
     let answer = request.bearer_auth(key.reveal()).send().await.unwrap();
     let status = answer.status().as_u16();
     (status, serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap_or_default())
@@ -261,91 +257,6 @@ async fn a_client_certificate_is_a_credential_over_http_too() {
 }
 
 #[tokio::test]
-async fn what_is_still_sent_ends_with_the_right_to_it() {
-    let locks = Locks::new();
-    let farm = start(&locks, Farm::builder()).await;
-    let key = farm.submit("web", crate::check::request(&["sleep", "60"])).await;
-    let (client, url) = (http(&locks), farm.http_url());
-    let open = async |path: &str, accept: &str| {
-        let request = client.get(format!("{url}{path}")).bearer_auth(locks.web.reveal());
-        let answer = request.header("accept", accept).send().await.unwrap();
-        assert_eq!(answer.status(), 200, "{path}");
-        answer
-    };
-    let events = open(&format!("/v1/builds/{key}/events"), "*/*").await;
-    let page = open(&format!("/builds/{key}"), "text/event-stream").await;
-    locks.write_rules_without("web", "");
-    let ended = async { tokio::join!(events.text(), page.text()) };
-    let (events, page) = tokio::time::timeout(Duration::from_secs(8), ended).await.expect("both end");
-    assert!(events.is_ok() && page.is_ok());
-}
-
-#[tokio::test]
-async fn a_request_that_still_arrives_ends_with_the_right_to_it() {
-    let locks = Locks::new();
-    let farm = start(&locks, acting::builder()).await;
-    // One byte, and the rest never.
-    let slow = || futures::stream::iter([Ok::<_, std::io::Error>("{")]).chain(futures::stream::pending());
-    let post =
-        http(&locks).post(format!("{}/v1/builds/web", farm.http_url())).bearer_auth(locks.web.reveal());
-    let post =
-        post.header("content-type", "application/json").body(reqwest::Body::wrap_stream(slow())).send();
-    let calls = grpc(&locks, &farm, Some(&locks.web)).await;
-    let digest = crate::locked::SHA256.digest(b"whole content");
-    let part = reapi::stream::WriteRequest {
-        resource_name: format!(
-            "uploads/{}/blobs/{}/{}",
-            model::BuildId::generate(),
-            digest.hex(),
-            digest.size
-        ),
-        data: bytes::Bytes::from_static(b"whole"),
-        ..Default::default()
-    };
-    let parts = futures::stream::iter([part]).chain(futures::stream::pending());
-    let mut bytes = calls.bytes();
-    let write = bytes.write(parts);
-    let revoke = async {
-        tokio::time::sleep(Duration::from_millis(500)).await;
-        locks.write_rules_without("web", "");
-    };
-    let ended = async { tokio::join!(post, write, revoke) };
-    let (post, write, ()) = tokio::time::timeout(Duration::from_secs(8), ended).await.expect("both end");
-    assert!(post.is_err() || post.is_ok_and(|answer| answer.status().is_client_error()));
-    write.unwrap_err();
-}
-
-#[tokio::test]
-async fn environments_of_a_group_are_seen_and_proposed_by_its_callers_only() {
-    let locks = Locks::new();
-    let farm = start(&locks, Farm::builder().only(&["gateway"])).await;
-    let (client, url) = (http(&locks), format!("{}/v1/environments", farm.http_url()));
-    let propose = async |key: &callers::ApiKey, name: &str, by: &str| {
-        let image = "docker://registry.example.com/secret/tool:1";
-        let body = json!({ "name": name, "by": by, "definition": { "image": image } });
-        answer(client.post(&url).json(&body), key).await
-    };
-    let (status, made) = propose(&locks.web, "web/tool", "key:operator").await;
-    assert_eq!(status, 200, "{made}");
-    // The farm knows who proposes.
-    assert_eq!(made["versions"][0]["proposed"]["by"], "key:web", "{made}");
-    for name in ["web/tool", "web/more", "tool"] {
-        assert_eq!(propose(&locks.other, name, "key:web").await.0, 403, "{name}");
-    }
-    assert_eq!(propose(&locks.operator, "tool", "me").await.0, 200);
-    for (key, seen) in [(&locks.web, true), (&locks.other, false), (&locks.operator, true)] {
-        let (status, all) = answer(client.get(&url), key).await;
-        assert_eq!((status, all.to_string().contains("web/tool")), (200, seen), "{all}");
-        let catalog = format!("{}/v2/_catalog", farm.http_url());
-        let (status, names) = answer(client.get(catalog), key).await;
-        assert_eq!((status, names.to_string().contains("web/tool")), (200, seen), "{names}");
-    }
-    let tags = format!("{}/v2/web/tool/tags/list", farm.http_url());
-    assert_eq!(answer(client.get(&tags), &locks.web).await.0, 200);
-    assert_eq!(answer(client.get(&tags), &locks.other).await.0, 404);
-}
-
-#[tokio::test]
 async fn people_are_refused_on_a_page() {
     let locks = Locks::new();
     let farm = start(&locks, Farm::builder()).await;
@@ -367,33 +278,6 @@ async fn h6_an_api_key_in_a_url_is_refused() {
     let written = locks.web.reveal().replacen('f', "%66", 1);
     let url = format!("{}/v1/builds/web?key={written}", farm.http_url());
     assert_eq!(answer(http(&locks).get(url), &locks.web).await.0, 400);
-}
-
-#[tokio::test]
-async fn a_revoked_key_ends_within_five_seconds() {
-    let locks = Locks::new();
-    let farm = start(&locks, acting::builder()).await;
-    let web = grpc(&locks, &farm, Some(&locks.web)).await;
-    capabilities(&web).await.unwrap();
-    locks.write_rules_without("web", "");
-    let began = std::time::Instant::now();
-    while capabilities(&web).await.is_ok() {
-        assert!(began.elapsed() < Duration::from_secs(5));
-        tokio::task::yield_now().await;
-    }
-    // Rules that cannot be used change nothing.
-    locks.write("access.toml", "");
-    let operator = grpc(&locks, &farm, Some(&locks.operator)).await;
-    tokio::time::sleep(Duration::from_millis(1500)).await;
-    capabilities(&operator).await.unwrap();
-    locks.write("access.toml", "rules = 1");
-    let operator = grpc(&locks, &farm, Some(&locks.operator)).await;
-    let gateway = farm.take("gateway");
-    while !gateway.log_text().contains("the earlier ones apply") {
-        assert!(began.elapsed() < SOON);
-        capabilities(&operator).await.unwrap();
-    }
-    capabilities(&operator).await.unwrap();
 }
 
 #[tokio::test]

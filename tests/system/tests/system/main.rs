@@ -83,6 +83,7 @@ mod replay;
 mod report;
 mod requirements;
 mod results;
+mod revocation;
 mod scenario;
 mod schemas;
 mod secrets;

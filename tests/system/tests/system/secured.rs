@@ -374,6 +374,9 @@ async fn changes_of_access_are_recorded_and_mistakes_are_refused() {
     fs::write(farm.file("rules.toml"), "[[rules]]\ngroup = \"all\"\n").unwrap();
     let doctor = farm.up.cli(&["doctor"]).await;
     assert!(doctor.stdout.contains("FAIL  rules") && doctor.stdout.contains("group"), "{doctor:?}");
+    fs::write(farm.file("rules.toml"), "").unwrap();
+    let emptied = farm.up.cli(&["doctor"]).await.stdout;
+    assert!(emptied.contains("FAIL  rules") && emptied.contains("there are no rules"), "{emptied}");
     assert!(doctor.stdout.contains("chmod 600") && doctor.stdout.contains("operator.token"), "{doctor:?}");
 }
 
