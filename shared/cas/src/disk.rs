@@ -189,7 +189,8 @@ impl Disk {
 
     fn restore(&self, entry: &Entry, path: &Path) -> Result<bool, CasError> {
         let trashed = self.layout.trash_path(entry);
-        if !set_now(&trashed).map_err(|source| CasError::disk("touching", &trashed, source))? {
+        let touched = touch_now(&trashed).map_err(|source| CasError::disk("touching", &trashed, source))?;
+        if touched.is_none() {
             return Ok(false);
         }
         absent_is_false(fs::rename(&trashed, path).map(|()| true))
@@ -197,14 +198,8 @@ impl Disk {
     }
 
     fn touch_path(&self, entry: &Entry, path: &Path) -> Result<bool, CasError> {
-        let failed = |source| CasError::disk("touching", path, source);
-        if !set_now(path).map_err(failed)? {
-            return Ok(false);
-        }
-        match fs::metadata(path) {
-            Ok(meta) => Ok(self.is_whole(entry, path, &meta) && self.is_proof(&meta)),
-            Err(error) => absent_is_false(Err(error)).map_err(failed),
-        }
+        let touched = touch_now(path).map_err(|source| CasError::disk("touching", path, source))?;
+        Ok(touched.is_some_and(|meta| self.is_whole(entry, path, &meta) && self.is_proof(&meta)))
     }
 
     /// Opens a file for reading.
@@ -415,12 +410,18 @@ pub(crate) fn put_back(trashed: &Path, path: &Path) {
     }
 }
 
-/// Touches a file. Returns whether it is there.
-pub(crate) fn set_now(path: &Path) -> io::Result<bool> {
+/// Touches a file. Returns what is there afterwards: an evictor that takes it away later sees the touch.
+///
+/// A successful touch does not prove that the file is still there. The kernel finds the file first and touches it then: between the
+/// two, an evictor can move it away and find it old.
+pub(crate) fn touch_now(path: &Path) -> io::Result<Option<Metadata>> {
     let now = TimeSpec::UTIME_NOW;
     match utimensat(AT_FDCWD, path, &now, &now, UtimensatFlags::NoFollowSymlink) {
-        Ok(()) => Ok(true),
-        Err(Errno::ENOENT) => Ok(false),
+        Ok(()) => match fs::symlink_metadata(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            outcome => outcome.map(Some),
+        },
+        Err(Errno::ENOENT) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }

@@ -29,7 +29,7 @@ use memory::SmallBlobs;
 
 pub(crate) use files::WantedFile;
 pub use list::Listed;
-pub(crate) use marks::{LookUp, Mark};
+pub(crate) use marks::{LookUp, Mark, TakenMark};
 pub(crate) use records::{Stamp, content_of, record_of};
 pub(crate) use spool::Spool;
 pub(crate) use stage::Staged;

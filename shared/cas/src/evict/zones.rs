@@ -15,7 +15,7 @@ use super::{
     zone_meter::HIGH,
     zone_queue::{ZoneQueue, oldest_marks},
 };
-use crate::{CasError, disk::put_back, layout::Entry};
+use crate::{CasError, layout::Entry, local::TakenMark};
 
 /// Percentage of its limit down to which a zone loses blobs.
 const LOW: u64 = 80;
@@ -107,26 +107,21 @@ impl EvictorInner {
         cutoff: SystemTime,
         pass: &mut Pass,
     ) -> Result<bool, CasError> {
-        let layout = self.local.layout();
-        let (mark, trashed) = (layout.mark_path(zone, blob), layout.trashed_mark());
+        let mark = self.local.layout().mark_path(zone, blob);
         let failed = |source| CasError::disk("taking away", &mark, source);
         let file = present(fs::symlink_metadata(self.local.path(&Entry::blob(*blob)))).map_err(failed)?;
         if file.is_some_and(|meta| meta.nlink() > 1) {
             pass.linked += 1;
             return Ok(false);
         }
-        if present(fs::rename(&mark, &trashed)).map_err(failed)?.is_none() {
-            return Ok(false);
+        match self.local.take_mark(zone, blob, cutoff).map_err(failed)? {
+            TakenMark::Removed => self.zone_lost(zone, blob),
+            TakenMark::Absent => return Ok(false),
+            TakenMark::Young => {
+                pass.put_back += 1;
+                return Ok(false);
+            }
         }
-        // A touch before the rename is visible now; a later caller finds no mark.
-        let meta = fs::symlink_metadata(&trashed).map_err(failed)?;
-        if meta.modified().is_ok_and(|touched| touched > cutoff) {
-            put_back(&trashed, &mark);
-            pass.put_back += 1;
-            return Ok(false);
-        }
-        fs::remove_file(&trashed).map_err(failed)?;
-        self.zone_lost(zone, blob);
         if !self.local.has_marks(blob) {
             for entry in [Entry::twin(*blob), Entry::blob(*blob)] {
                 let freed = self.evict(&entry, cutoff, pass)?;

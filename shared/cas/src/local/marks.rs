@@ -14,7 +14,7 @@ use model::{BlobDigest, DigestFunction, Zone, ZoneUse};
 use super::{Local, Tier};
 use crate::{
     CasError,
-    disk::set_now,
+    disk::{put_back, touch_now},
     layout::{Entry, Kind},
 };
 
@@ -32,6 +32,15 @@ pub(crate) enum LookUp {
 pub(crate) struct Mark {
     pub(crate) touched: SystemTime,
     pub(crate) blob: BlobDigest,
+}
+
+/// What became of a mark that was to be removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TakenMark {
+    Removed,
+    /// Its zone relies on the blob: it is where it was.
+    Young,
+    Absent,
 }
 
 impl Local {
@@ -52,7 +61,7 @@ impl Local {
             let path = self.layout().mark_path(zone, blob);
             let is_marked = match how {
                 LookUp::Passive => is_marked(&path, age_max),
-                LookUp::Relying => set_now(&path),
+                LookUp::Relying => touch_now(&path).map(|there| there.is_some()),
             };
             if !is_marked.map_err(|source| CasError::disk("looking up", &path, source))? {
                 absent.push(*blob);
@@ -80,6 +89,27 @@ impl Local {
         outcome
     }
 
+    /// Removes a mark unless it is younger than `cutoff`.
+    pub(crate) fn take_mark(
+        &self,
+        zone: &Zone,
+        blob: &BlobDigest,
+        cutoff: SystemTime,
+    ) -> io::Result<TakenMark> {
+        let (mark, trashed) = (self.layout().mark_path(zone, blob), self.layout().trashed_mark());
+        match fs::rename(&mark, &trashed) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(TakenMark::Absent),
+            renamed => renamed?,
+        }
+        // A touch before the rename is visible now; a later caller finds no mark.
+        if fs::symlink_metadata(&trashed)?.modified().is_ok_and(|touched| touched > cutoff) {
+            put_back(&trashed, &mark);
+            return Ok(TakenMark::Young);
+        }
+        fs::remove_file(&trashed)?;
+        Ok(TakenMark::Removed)
+    }
+
     /// Removes the marks of a blob that was deleted, of all zones, unless they are younger than `cutoff`: then
     /// the blob is being stored again. Returns the zones that had it.
     pub(crate) fn unmark(&self, blob: &BlobDigest, cutoff: SystemTime) -> Vec<Zone> {
@@ -90,8 +120,9 @@ impl Local {
             if !is_old {
                 continue;
             }
-            match fs::remove_file(&path) {
-                Ok(()) => had.push(zone),
+            match self.take_mark(&zone, blob, cutoff) {
+                Ok(TakenMark::Removed) => had.push(zone),
+                Ok(TakenMark::Young | TakenMark::Absent) => {}
                 Err(error) => {
                     tracing::debug!(path = %path.display(), %error, "cannot remove the mark of a deleted blob");
                 }
@@ -161,7 +192,7 @@ fn make(path: &Path) -> io::Result<bool> {
             }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 // By its path: the evictor may be removing it, and must see this or leave nothing of it.
-                if set_now(path)? {
+                if touch_now(path)?.is_some() {
                     return Ok(false);
                 }
             }
