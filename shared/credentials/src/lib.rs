@@ -14,7 +14,7 @@ mod user_key;
 pub use key::{KeyError, PublicKey};
 pub use seed::{Seed, SeedError, SeedFault, private_text};
 pub use server::{Credentials, Server};
-pub use tls::{PemFiles, TlsFault};
+pub use tls::{PemFiles, PemTexts, TlsFault};
 pub use token::{Expiry, claims};
 pub use user::{BusUser, UserFault};
 pub use user_key::{UserKey, UserToken};

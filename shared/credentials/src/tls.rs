@@ -42,7 +42,7 @@ impl TlsFault {
 }
 
 /// The content of [`PemFiles`]: of the authorities, and of the certificate and its key.
-pub(crate) type PemTexts = (Option<Vec<u8>>, Option<(Vec<u8>, Vec<u8>)>);
+pub type PemTexts = (Option<Vec<u8>>, Option<(Vec<u8>, Vec<u8>)>);
 
 impl PemFiles {
     /// TLS with these files; none if no file is named, which leaves the choice to the library.

@@ -4,19 +4,13 @@ use std::{collections::HashMap, time::Duration};
 
 use credentials::Server;
 use model::is_loopback_host;
-use redis::{
-    FromRedisValue, RedisError, ScriptInvocation,
-    aio::{ConnectionManager, ConnectionManagerConfig},
-};
+use redis::{FromRedisValue, RedisError, ScriptInvocation, aio::ConnectionManagerConfig};
 use telemetry::metrics::{Counter, Histogram, Label, count, observe};
 use tokio::time::Instant;
 use tracing::warn;
 
 use crate::{
-    IndexError,
-    actions::script::Scripts as ActionScripts,
-    login::{Login, client},
-    script::Scripts,
+    IndexError, actions::script::Scripts as ActionScripts, link::Link, login::Login, script::Scripts,
 };
 
 /// Measures one call of Redis.
@@ -35,7 +29,7 @@ pub(crate) async fn measured<T>(
 /// The index of builds. Cheap to clone.
 #[derive(Clone)]
 pub struct Index {
-    pub(crate) connection: ConnectionManager,
+    pub(crate) link: Link,
     pub(crate) scripts: Scripts,
     pub(crate) action_scripts: ActionScripts,
 }
@@ -53,7 +47,7 @@ impl Index {
         what: &'static str,
         invocation: &ScriptInvocation<'_>,
     ) -> Result<T, IndexError> {
-        measured(what, invocation.invoke_async(&mut self.connection.clone())).await
+        measured(what, self.link.call(async |connection| invocation.invoke_async(connection).await)).await
     }
 
     /// Has Redis read its file of users again, which only an operator may.
@@ -64,7 +58,7 @@ impl Index {
     pub async fn load_users(&self) -> Result<(), IndexError> {
         let mut command = redis::cmd("ACL");
         command.arg("LOAD");
-        measured("load_users", command.query_async(&mut self.connection.clone())).await
+        measured("load_users", self.link.call(async |connection| command.query_async(connection).await)).await
     }
 
     /// Whether Redis listens for other machines, and answers them without a key.
@@ -75,8 +69,7 @@ impl Index {
     pub async fn admits_other_machines(&self) -> Result<bool, IndexError> {
         let mut command = redis::cmd("CONFIG");
         command.arg("GET").arg("bind").arg("protected-mode");
-        let mut connection = self.connection.clone();
-        let answer = command.query_async(&mut connection);
+        let answer = self.link.call(async |connection| command.query_async(connection).await);
         let found: HashMap<String, String> = measured("admits_other_machines", answer).await?;
         let is_protected = found.get("protected-mode").is_some_and(|mode| mode == "yes");
         let bind = found.get("bind").map(String::as_str).unwrap_or_default();
@@ -95,7 +88,6 @@ impl Index {
     pub async fn connect(server: impl Into<Server>, wait: bool) -> Result<Self, IndexError> {
         let server: Server = server.into();
         let url = server.shown();
-        let client = client(&server)?;
         let config = ConnectionManagerConfig::new()
             .set_min_delay(Duration::from_millis(20))
             .set_max_delay(Duration::from_millis(200))
@@ -108,22 +100,18 @@ impl Index {
         };
         let mut warned = false;
         loop {
-            match ConnectionManager::new_with_config(client.clone(), config.clone()).await {
-                Ok(connection) => {
-                    return Ok(Self {
-                        connection,
-                        scripts: Scripts::new(),
-                        action_scripts: ActionScripts::new(),
-                    });
+            match Link::open(&server, &config).await {
+                Ok(link) => {
+                    return Ok(Self { link, scripts: Scripts::new(), action_scripts: ActionScripts::new() });
                 }
-                Err(source) if !wait => return Err(IndexError::Unreachable { url, source }),
-                Err(error) => {
+                Err(IndexError::Unreachable { source: error, .. }) if wait => {
                     if !warned {
                         warn!(url, %error, "waiting for Redis");
                         warned = true;
                     }
                     tokio::time::sleep(Duration::from_millis(200)).await;
                 }
+                Err(error) => return Err(error),
             }
         }
     }

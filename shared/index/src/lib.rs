@@ -11,6 +11,7 @@ mod depths;
 mod dispatch;
 mod error;
 mod event;
+mod link;
 mod login;
 mod query;
 mod rebuild;

@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 
-use credentials::{Credentials, Server, TlsFault};
+use credentials::{Credentials, PemTexts, Server, TlsFault};
 use futures::{Stream, StreamExt as _, stream};
 use redis::{
     Client, ClientTlsConfig, ErrorKind, RedisError, RedisResult, TlsCertificates,
@@ -11,20 +11,28 @@ use redis::{
 
 use crate::IndexError;
 
-/// A client for the server, with TLS if its URL begins with `rediss:`.
-pub(crate) fn client(server: &Server) -> Result<Client, IndexError> {
+/// Whether connections to the server have TLS.
+pub(crate) fn uses_tls(server: &Server) -> bool {
+    server.url.starts_with("rediss:")
+}
+
+/// A client for the server, and the files of TLS that it has read.
+pub(crate) fn client(server: &Server) -> Result<(Client, PemTexts), IndexError> {
     let invalid = |source| IndexError::Url { url: server.shown(), source };
-    if !server.url.starts_with("rediss:") {
-        return Client::open(server.url.as_str()).map_err(invalid);
+    if !uses_tls(server) {
+        let client = Client::open(server.url.as_str()).map_err(invalid)?;
+        return Ok((client, PemTexts::default()));
     }
     // The library takes the provider of the process; another part of it may have set it already.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let (root_cert, certificate) = server.credentials.tls.texts().map_err(unusable)?;
+    let texts = server.credentials.tls.texts().map_err(unusable)?;
+    let (root_cert, certificate) = texts.clone();
     let client_tls = certificate.map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
-    Client::build_with_tls(server.url.as_str(), TlsCertificates { client_tls, root_cert }).map_err(invalid)
+    let client = Client::build_with_tls(server.url.as_str(), TlsCertificates { client_tls, root_cert });
+    Ok((client.map_err(invalid)?, texts))
 }
 
-fn unusable(fault: TlsFault) -> IndexError {
+pub(crate) fn unusable(fault: TlsFault) -> IndexError {
     IndexError::Credentials(Box::new(fault))
 }
 

@@ -214,7 +214,7 @@ impl Index {
     async fn answer<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, RedisError> {
         let mut retries = 0;
         loop {
-            match command.query_async(&mut self.connection.clone()).await {
+            match self.link.call(async |connection| command.query_async(connection).await).await {
                 Err(error)
                     if retries < QUERY_RETRIES_MAX
                         && (error.is_io_error() || error.is_connection_dropped()) =>

@@ -7,3 +7,4 @@ mod action_reads;
 mod actions;
 mod builds;
 mod join;
+mod renewed;
