@@ -12,7 +12,7 @@ use std::{
     process::ExitCode,
 };
 
-use ::access::{ServiceName, TenantName, UserOf, Who};
+use ::access::{AccountName, ServiceName, SigningStep, TenantName, UserOf, Who};
 use clap::{Args, Subcommand};
 use model::{AuditKind, Group, Priority};
 use settings::Settings;
@@ -93,11 +93,14 @@ enum AccessCommand {
     },
     /// Replace the key of a user: a new one beside the old one, then, with --finish, without the old one
     Rotate {
-        /// The user or service whose key to replace
-        name: Who,
+        #[command(flatten)]
+        key: RotatedKey,
         /// Remove the old key, once the new one is in use
         #[arg(long)]
         finish: bool,
+        /// Remove the new signing key instead of the old one
+        #[arg(long, requires = "signing_key", conflicts_with = "finish")]
+        cancel: bool,
         #[command(flatten)]
         seeds: Seeds,
     },
@@ -110,6 +113,17 @@ enum AccessCommand {
     },
     /// Write the configuration of nats-server and the users of Redis, and check the running servers
     Apply(ApplyArgs),
+}
+
+/// The key that `forebay access rotate` replaces.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+struct RotatedKey {
+    /// The user or service whose key to replace
+    name: Option<Who>,
+    /// With JWTs: the account whose signing key to replace, FARM, SYS or `TENANT_NAME`
+    #[arg(long, value_name = "ACCOUNT")]
+    signing_key: Option<AccountName>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -267,10 +281,25 @@ pub(crate) async fn run(
                 record("forebay access revoke", &target, "removed").await;
             }
         }
-        AccessCommand::Rotate { name, finish, seeds } => {
-            let change = if finish { "old key removed" } else { "new key made" };
-            if change::rotate(&file, &name, finish, &place.seeds(seeds)?, globals.json)? {
-                record("forebay access rotate", &name.to_string(), change).await;
+        AccessCommand::Rotate { key, finish, cancel, seeds } => {
+            let (change, step) = match (finish, cancel) {
+                (true, _) => ("old key removed", SigningStep::Finish),
+                (false, true) => ("new key removed", SigningStep::Cancel),
+                (false, false) => ("new key made", SigningStep::Begin),
+            };
+            let seeds = place.seeds(seeds)?;
+            let (target, is_new) = match (key.name, key.signing_key) {
+                (Some(name), _) => {
+                    (name.to_string(), change::rotate(&file, &name, finish, &seeds, globals.json)?)
+                }
+                (None, Some(account)) => {
+                    let is_new = change::rotate_signing(&file, &account, step, &seeds, globals.json)?;
+                    (format!("signing key of {account}"), is_new)
+                }
+                (None, None) => return Err(Failure::usage("name a user, or an account with --signing-key")),
+            };
+            if is_new {
+                record("forebay access rotate", &target, change).await;
             }
         }
         AccessCommand::List => show::list(&file.read()?, globals.json)?,

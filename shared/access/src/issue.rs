@@ -1,11 +1,14 @@
 //! The files with the JWTs of users: which are missing or end soon, and their writing.
 
-use std::path::PathBuf;
+use std::{collections::BTreeSet, path::PathBuf};
 
 use credentials::{Expiry, PublicKey, UserKey, claims};
 use serde::Deserialize;
 
-use crate::{Access, SeedFolder, Signer, SigningFault, Slot, Who, tokens::name_of};
+use crate::{
+    Access, AccountName, SeedFolder, Signer, SigningFault, Slot, Who,
+    tokens::{account_of, name_of},
+};
 
 /// The files that [`SeedFolder::issue`] wrote, and those that it could not.
 #[derive(Debug, Default)]
@@ -42,6 +45,18 @@ impl Access {
         let Some(jwt) = &mut access.jwt else { return access };
         for (name, account) in &mut jwt.accounts {
             account.issued.extend(self.keys_of_account(name));
+        }
+        access
+    }
+
+    /// The description in which servers have all signing keys, and users JWTs of the new ones: of accounts whose users all have one.
+    #[must_use]
+    pub fn with_used_keys(&self, issued: &IssuedTokens) -> Self {
+        let mut access = self.clone();
+        let without: BTreeSet<AccountName> = issued.without_seed.iter().map(account_of).collect();
+        for (name, account) in access.jwt.iter_mut().flat_map(|jwt| &mut jwt.accounts) {
+            let is_used = account.signing.next.is_some() && !without.contains(name);
+            account.next_is_used = account.next_is_used || is_used;
         }
         access
     }
@@ -99,7 +114,7 @@ fn is_valid(
     let token = known.token.as_ref().and_then(|token| claims::<UserClaims>(token.reveal()));
     let (Some(token), Ok((account, signing))) = (token, signer.issuers(who)) else { return false };
     let is_own = token.sub == key.as_str() && known.seed.public() == key && token.name == name_of(who);
-    let is_signed = token.iss == signing && token.nats.issuer_account == account;
+    let is_signed = signing.contains(&token.iss) && token.nats.issuer_account == account;
     is_own && is_signed && !is_due(token.expiry, days, now)
 }
 
@@ -118,7 +133,6 @@ fn is_due(expiry: Expiry, days: Option<u32>, now: i64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tokens::account_of;
 
     #[test]
     fn a_jwt_is_replaced_in_the_last_third_of_its_validity() {

@@ -10,7 +10,7 @@ use std::{
 use credentials::{PublicKey, claims};
 use serde::Deserialize;
 
-use crate::{AccountKey, NameError, TenantName, signing::is_signed_by};
+use crate::{AccountKey, Keys, NameError, TenantName, signing::is_signed_by};
 
 /// An account of nats-server.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
@@ -34,11 +34,11 @@ impl fmt::Display for AccountName {
     }
 }
 
-impl TryFrom<String> for AccountName {
-    type Error = String;
+impl FromStr for AccountName {
+    type Err = String;
 
-    fn try_from(text: String) -> Result<Self, String> {
-        match (text.as_str(), text.strip_prefix("TENANT_")) {
+    fn from_str(text: &str) -> Result<Self, String> {
+        match (text, text.strip_prefix("TENANT_")) {
             ("FARM", _) => Ok(Self::Farm),
             ("SYS", _) => Ok(Self::System),
             (_, Some(tenant)) => {
@@ -46,6 +46,14 @@ impl TryFrom<String> for AccountName {
             }
             (_, None) => Err("invalid name of an account: expected FARM, SYS or TENANT_NAME".to_owned()),
         }
+    }
+}
+
+impl TryFrom<String> for AccountName {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
     }
 }
 
@@ -69,8 +77,10 @@ pub struct Days {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Account {
     pub(crate) key: AccountKey,
-    /// From it follow the keys that sign users.
-    pub(crate) signing: AccountKey,
+    /// From each follow keys that sign users.
+    pub(crate) signing: Keys<AccountKey>,
+    /// Whether servers have the next signing key, and users JWTs that it has signed.
+    pub(crate) next_is_used: bool,
     /// Public keys of all users that have had a JWT of this account. A key that is not in the description any more is revoked.
     pub(crate) issued: BTreeSet<PublicKey>,
 }
@@ -149,6 +159,9 @@ struct AccountFields {
     name: AccountName,
     key: AccountKey,
     signing: AccountKey,
+    next_signing: Option<AccountKey>,
+    #[serde(default)]
+    next_is_used: bool,
     #[serde(default)]
     issued: Vec<String>,
 }
@@ -157,10 +170,11 @@ impl TryFrom<AccountFields> for AccountEntry {
     type Error = String;
 
     fn try_from(fields: AccountFields) -> Result<Self, String> {
-        let AccountFields { name, key, signing, issued } = fields;
+        let AccountFields { name, key, signing, next_signing, next_is_used, issued } = fields;
+        let signing = Keys { current: signing, next: next_signing };
         let issued: Result<_, _> = issued.iter().map(|key| key.parse()).collect();
         let issued = issued.map_err(|error: credentials::KeyError| error.to_string())?;
-        Ok(Self { name, account: Account { key, signing, issued } })
+        Ok(Self { name, account: Account { key, signing, next_is_used, issued } })
     }
 }
 
@@ -188,11 +202,14 @@ impl Jwt {
                 let _ = writeln!(text, "{name} = {days}");
             }
         }
-        for (name, Account { key, signing, issued }) in &self.accounts {
+        for (name, Account { key, signing: Keys { current, next }, next_is_used, issued }) in &self.accounts {
             let _ = write!(
                 text,
-                "\n[[jwt.account]]\nname = \"{name}\"\nkey = \"{key}\"\nsigning = \"{signing}\"\n"
+                "\n[[jwt.account]]\nname = \"{name}\"\nkey = \"{key}\"\nsigning = \"{current}\"\n"
             );
+            if let Some(next) = next {
+                let _ = writeln!(text, "next_signing = \"{next}\"\nnext_is_used = {next_is_used}");
+            }
             if !issued.is_empty() {
                 let lines: Vec<String> = issued.iter().map(|key| format!("    \"{key}\",\n")).collect();
                 let _ = writeln!(text, "issued = [\n{}]", lines.concat());

@@ -45,6 +45,6 @@ pub use reload::{ReloadError, reload};
 pub use role::Role;
 pub use seed_folder::{SeedFolder, Slot};
 pub use services::rights_of;
-pub use signer::Signer;
+pub use signer::{Signer, SigningStep};
 pub use signing::{AccountKey, SigningFault};
 pub use tenants::{Kind, User};

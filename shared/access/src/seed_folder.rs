@@ -124,12 +124,8 @@ impl SeedFolder {
     pub fn replace(&self, who: &Who) -> Result<(), SeedFault> {
         for file in [Self::path, Self::token_path] {
             let (next, current) = (file(self, who, Slot::Next), file(self, who, Slot::Current));
-            match fs::rename(&next, &current) {
-                Ok(()) => {}
-                // An earlier call has done so, or the file is elsewhere.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(source) => return Err(SeedFault::File { what: "rename", path: next, source }),
-            }
+            // If it is not there, an earlier call has done so, or it is elsewhere.
+            rename(next, &current)?;
         }
         Ok(())
     }
@@ -138,6 +134,15 @@ impl SeedFolder {
 fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> SeedFault {
     let path = path.to_owned();
     move |source| SeedFault::File { what, path, source }
+}
+
+/// Puts a file, which need not exist, in place of another.
+pub(crate) fn rename(from: PathBuf, to: &Path) -> Result<(), SeedFault> {
+    match fs::rename(&from, to) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(source) => Err(SeedFault::File { what: "rename", path: from, source }),
+    }
 }
 
 /// Removes a file, which need not exist.

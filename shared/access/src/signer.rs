@@ -9,16 +9,35 @@ use credentials::private_text;
 use serde::Serialize;
 
 use crate::{
-    Access, AccountKey, AccountName, Days, Jwt, SeedFolder, SigningFault,
+    Access, AccountKey, AccountName, Days, Jwt, Keys, SeedFolder, SigningFault, Slot,
     jwt::Account,
-    seed_folder::remove_file,
+    seed_folder::{remove_file, rename},
     signing::{Claims, SigningKey, Signs},
 };
 
 /// The secret keys of a description whose users have JWTs. They cannot be printed.
 pub struct Signer {
     pub(crate) operator: SigningKey,
-    accounts: BTreeMap<AccountName, (AccountKey, SigningKey)>,
+    accounts: BTreeMap<AccountName, AccountKeys>,
+    /// Whether servers have the new keys of all accounts, and not only those that are used already.
+    with_new_keys: bool,
+}
+
+struct AccountKeys {
+    public: AccountKey,
+    signing: Keys<SigningKey>,
+    next_is_used: bool,
+}
+
+/// A step of the replacement of the key with which an account signs its users.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SigningStep {
+    /// A new key signs beside the old one.
+    Begin,
+    /// The old key no longer signs.
+    Finish,
+    /// The new key no longer signs.
+    Cancel,
 }
 
 /// A file of a secret key.
@@ -28,7 +47,7 @@ enum KeyFile<'a> {
     OperatorSigning,
     /// An account itself; what it could sign, its signing key does.
     Account(&'a AccountName),
-    AccountSigning(&'a AccountName),
+    AccountSigning(&'a AccountName, Slot),
 }
 
 impl SeedFolder {
@@ -37,7 +56,8 @@ impl SeedFolder {
             KeyFile::Operator => "OPERATOR.nk".to_owned(),
             KeyFile::OperatorSigning => "OPERATOR.signing.nk".to_owned(),
             KeyFile::Account(name) => format!("{name}.nk"),
-            KeyFile::AccountSigning(name) => format!("{name}.signing.nk"),
+            KeyFile::AccountSigning(name, Slot::Current) => format!("{name}.signing.nk"),
+            KeyFile::AccountSigning(name, Slot::Next) => format!("{name}.signing.next.nk"),
         })
     }
 
@@ -55,6 +75,20 @@ impl SeedFolder {
             return Ok(key);
         }
         Err(SigningFault::Other { path, found: key.public(), wanted: wanted.to_owned() })
+    }
+
+    /// The secret key that signs for an account. While a replacement is finished, the file of the next one has it.
+    fn known_signing_key(
+        &self,
+        account: &AccountName,
+        slot: Slot,
+        wanted: &AccountKey,
+    ) -> Result<SigningKey, SigningFault> {
+        let next = KeyFile::AccountSigning(account, Slot::Next);
+        match self.key(&next)?.filter(|key| key.public() == wanted.as_str()) {
+            Some(key) => Ok(key),
+            None => self.known_key(&KeyFile::AccountSigning(account, slot), wanted.as_str()),
+        }
     }
 
     /// The secret key of a file that is there already, from a process that was killed, or a new one.
@@ -85,10 +119,13 @@ impl SeedFolder {
         let mut accounts = BTreeMap::new();
         for name in access.account_names() {
             let account = jwt.accounts.get(&name).ok_or_else(|| SigningFault::NoAccount(name.to_string()))?;
-            let signing = self.known_key(&KeyFile::AccountSigning(&name), account.signing.as_str())?;
-            accounts.insert(name, (account.key.clone(), signing));
+            let current = self.known_signing_key(&name, Slot::Current, &account.signing.current)?;
+            let next = account.signing.next.as_ref();
+            let next = next.map(|key| self.known_signing_key(&name, Slot::Next, key)).transpose()?;
+            let (public, next_is_used) = (account.key.clone(), account.next_is_used);
+            accounts.insert(name, AccountKeys { public, signing: Keys { current, next }, next_is_used });
         }
-        Ok(Signer { operator, accounts })
+        Ok(Signer { operator, accounts, with_new_keys: false })
     }
 
     /// The description with an operator, and with the accounts that it needs. Writes new keys before the description has
@@ -120,7 +157,8 @@ impl SeedFolder {
         let accounts = self.accounts(access, &mut made)?;
         for gone in jwt.accounts.keys().filter(|name| !accounts.contains_key(name)) {
             remove_file(self.key_path(&KeyFile::Account(gone)))?;
-            remove_file(self.key_path(&KeyFile::AccountSigning(gone)))?;
+            remove_file(self.key_path(&KeyFile::AccountSigning(gone, Slot::Current)))?;
+            remove_file(self.key_path(&KeyFile::AccountSigning(gone, Slot::Next)))?;
         }
         let jwt = Jwt { accounts, ..jwt.clone() };
         Ok((Access { jwt: Some(jwt), ..access.clone() }, made))
@@ -140,12 +178,75 @@ impl SeedFolder {
     }
 
     fn new_account(&self, name: &AccountName, made: &mut Vec<PathBuf>) -> Result<Account, SigningFault> {
-        let public = |key: &SigningKey| {
-            key.public().parse().map_err(|reason: String| SigningFault::Sign(reason.into()))
-        };
         let key = public(&self.made_key(&KeyFile::Account(name), Signs::Users, made)?)?;
-        let signing = public(&self.made_key(&KeyFile::AccountSigning(name), Signs::Users, made)?)?;
-        Ok(Account { key, signing, issued: BTreeSet::new() })
+        let file = KeyFile::AccountSigning(name, Slot::Current);
+        let signing = Keys::one(public(&self.made_key(&file, Signs::Users, made)?)?);
+        Ok(Account { key, signing, next_is_used: false, issued: BTreeSet::new() })
+    }
+
+    /// Makes a step of the replacement of the key with which an account signs its users. Returns the description with it, and the
+    /// path of a new key. Call [`SeedFolder::settle_signing`] when the description is stored.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such account, if its users have no JWTs of the new key yet, or if a key cannot be read or written.
+    pub fn rotate_signing(
+        &self,
+        access: &Access,
+        name: &AccountName,
+        step: SigningStep,
+    ) -> Result<(Access, Vec<PathBuf>), SigningFault> {
+        self.put_in_place(access, name)?;
+        let (mut access, mut made) = (access.clone(), Vec::new());
+        let jwt = access.jwt.as_mut().ok_or(SigningFault::NoJwt)?;
+        let account = jwt.accounts.get_mut(name).ok_or_else(|| SigningFault::NoAccount(name.to_string()))?;
+        match (step, account.signing.next.clone()) {
+            (SigningStep::Begin, None) => {
+                let key =
+                    self.made_key(&KeyFile::AccountSigning(name, Slot::Next), Signs::Users, &mut made)?;
+                account.signing.next = Some(public(&key)?);
+                account.next_is_used = false;
+            }
+            (SigningStep::Finish, Some(_)) if !account.next_is_used => {
+                return Err(SigningFault::NotUsed(name.to_string()));
+            }
+            (SigningStep::Finish, Some(next)) => {
+                (account.signing, account.next_is_used) = (Keys::one(next), false);
+            }
+            (SigningStep::Cancel, Some(_)) => {
+                (account.signing.next, account.next_is_used) = (None, false);
+            }
+            // It was made before.
+            (SigningStep::Begin, Some(_)) | (SigningStep::Finish | SigningStep::Cancel, None) => {}
+        }
+        Ok((access, made))
+    }
+
+    /// Removes the file of a key that no longer signs for an account of the stored description.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a key cannot be read or written.
+    pub fn settle_signing(&self, access: &Access, name: &AccountName) -> Result<(), SigningFault> {
+        self.put_in_place(access, name)?;
+        let account = access.jwt().and_then(|jwt| jwt.accounts.get(name));
+        if account.is_none_or(|account| account.signing.next.is_none()) {
+            remove_file(self.key_path(&KeyFile::AccountSigning(name, Slot::Next)))?;
+        }
+        Ok(())
+    }
+
+    /// Puts the key that now signs for an account in place of the one that it replaced, if that was not done.
+    fn put_in_place(&self, access: &Access, name: &AccountName) -> Result<(), SigningFault> {
+        let account = access.jwt().and_then(|jwt| jwt.accounts.get(name));
+        let next = KeyFile::AccountSigning(name, Slot::Next);
+        let is_current =
+            |key: SigningKey| account.is_some_and(|account| account.signing.current.as_str() == key.public());
+        if self.key(&next)?.is_some_and(is_current) {
+            let current = self.key_path(&KeyFile::AccountSigning(name, Slot::Current));
+            rename(self.key_path(&next), &current)?;
+        }
+        Ok(())
     }
 
     fn new_operator(
@@ -179,21 +280,72 @@ struct OperatorPart<'a> {
     version: u8,
 }
 
+fn public(key: &SigningKey) -> Result<AccountKey, SigningFault> {
+    key.public().parse().map_err(|reason: String| SigningFault::Sign(reason.into()))
+}
+
 impl Signer {
+    /// The same, signing with new keys where keys are replaced: servers must have them.
+    #[must_use]
+    pub fn with_new_keys(self) -> Self {
+        Self { with_new_keys: true, ..self }
+    }
+
+    /// Whether a key of an account is being replaced.
+    pub fn has_new_keys(&self) -> bool {
+        self.accounts.values().any(|keys| keys.signing.next.is_some())
+    }
+
+    fn keys(&self, account: &AccountName) -> Result<&AccountKeys, SigningFault> {
+        self.accounts.get(account).ok_or_else(|| SigningFault::NoAccount(account.to_string()))
+    }
+
+    /// The new key of an account, if it signs users already.
+    fn used_next<'a>(&self, keys: &'a AccountKeys) -> Option<&'a SigningKey> {
+        keys.signing.next.as_ref().filter(|_| self.with_new_keys || keys.next_is_used)
+    }
+
     /// The public key of an account, and the key of it that signs users with this label.
     pub(crate) fn of(
         &self,
         account: &AccountName,
         label: &str,
     ) -> Result<(&AccountKey, SigningKey), SigningFault> {
-        let found = self.accounts.get(account).ok_or_else(|| SigningFault::NoAccount(account.to_string()));
-        let (key, signing) = found?;
-        Ok((key, signing.derive(label)?))
+        let keys = self.keys(account)?;
+        let key = self.used_next(keys).unwrap_or(&keys.signing.current);
+        Ok((&keys.public, key.derive(label)?))
+    }
+
+    /// The same with the newest key, whether or not users have JWTs of it.
+    pub(crate) fn newest_of(
+        &self,
+        account: &AccountName,
+        label: &str,
+    ) -> Result<(&AccountKey, SigningKey), SigningFault> {
+        let keys = self.keys(account)?;
+        let key = keys.signing.next.as_ref().unwrap_or(&keys.signing.current);
+        Ok((&keys.public, key.derive(label)?))
+    }
+
+    /// All keys of an account that sign users with this label.
+    pub(crate) fn all_of(&self, account: &AccountName, label: &str) -> Result<Vec<SigningKey>, SigningFault> {
+        self.keys(account)?.signing.iter().map(|key| key.derive(label)).collect()
+    }
+
+    /// The keys of an account by which JWTs of its users with this label are as they should be.
+    pub(crate) fn accepted(
+        &self,
+        account: &AccountName,
+        label: &str,
+    ) -> Result<Vec<SigningKey>, SigningFault> {
+        match self.used_next(self.keys(account)?) {
+            None => self.all_of(account, label),
+            Some(next) => Ok(vec![next.derive(label)?]),
+        }
     }
 
     pub(crate) fn account(&self, account: &AccountName) -> Result<&AccountKey, SigningFault> {
-        let found = self.accounts.get(account);
-        found.map(|(key, _)| key).ok_or_else(|| SigningFault::NoAccount(account.to_string()))
+        self.keys(account).map(|keys| &keys.public)
     }
 }
 

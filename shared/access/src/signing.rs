@@ -72,6 +72,11 @@ pub enum SigningFault {
         "the description has no account keys for {0}: run `forebay access init --jwt` with the same --seeds"
     )]
     NoAccount(String),
+    #[error(
+        "not all users of {0} have JWTs of its new signing key: run `forebay access apply --push`, which names those whose seeds are \
+         not in the folder; revoke or rotate these"
+    )]
+    NotUsed(String),
     #[error("users of this description have no JWTs: `forebay access init --jwt` changes that")]
     NoJwt,
     #[error(transparent)]

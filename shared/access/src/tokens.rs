@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::{
     Access, AccountName, Instance, Role, ServiceName, Signer, SigningFault, TenantName, Who, rights_of,
-    signing::Claims,
+    signing::{Claims, SigningKey},
 };
 
 /// Signs which part of an export an account may import. No user has it.
@@ -44,7 +44,7 @@ struct AccountPart {
     version: u8,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, Clone)]
 struct Permissions {
     r#pub: Filter,
     sub: Filter,
@@ -52,7 +52,7 @@ struct Permissions {
     resp: Option<Answers>,
 }
 
-#[derive(Serialize, Default)]
+#[derive(Serialize, Clone, Default)]
 struct Filter {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     allow: Vec<String>,
@@ -60,14 +60,14 @@ struct Filter {
     deny: Vec<String>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, Clone)]
 struct Answers {
     max: u32,
     ttl: i64,
 }
 
 /// What users of one signing key may do. Limits that are left out would be zero.
-#[derive(Serialize)]
+#[derive(Serialize, Clone)]
 struct Scope {
     key: String,
     kind: &'static str,
@@ -75,7 +75,7 @@ struct Scope {
     template: Template,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, Clone)]
 struct Template {
     data: i64,
     payload: i64,
@@ -197,11 +197,14 @@ impl Access {
     }
 
     fn scopes(&self, account: &AccountName, signer: &Signer) -> Result<Vec<Scope>, SigningFault> {
-        let scope = |label: &str, permissions: Permissions| -> Result<Scope, SigningFault> {
-            let (_, key) = signer.of(account, label)?;
+        let scope = |label: &str, permissions: Permissions| -> Result<Vec<Scope>, SigningFault> {
             let (data, payload, subs) = (UNLIMITED, UNLIMITED, UNLIMITED);
             let template = Template { data, payload, permissions, subs };
-            Ok(Scope { key: key.public(), kind: "user_scope", role: label.to_owned(), template })
+            let one = |key: SigningKey| {
+                let (role, template) = (label.to_owned(), template.clone());
+                Scope { key: key.public(), kind: "user_scope", role, template }
+            };
+            Ok(signer.all_of(account, label)?.into_iter().map(one).collect())
         };
         let of_roles = self.roles().into_iter().filter(|role| account_of_role(*role) == *account);
         let of_roles = of_roles.map(|role| {
@@ -216,7 +219,8 @@ impl Access {
             AccountName::System => Some(scope(PUSH, permissions(&Rights::of_resolver(&push_user().inbox())))),
             AccountName::Tenant(_) => None,
         };
-        of_roles.chain(of_users).chain(own).collect()
+        let scopes: Result<Vec<Vec<Scope>>, _> = of_roles.chain(of_users).chain(own).collect();
+        Ok(scopes?.concat())
     }
 
     fn roles(&self) -> BTreeSet<Role> {
@@ -240,7 +244,8 @@ impl Access {
 
     /// What the account of a tenant imports, each with a token of the farm for this account and subject only.
     fn imports(&self, tenant: &TenantName, signer: &Signer) -> Result<Vec<Import>, SigningFault> {
-        let (farm, key) = signer.of(&AccountName::Farm, EXPORTS)?;
+        // By the new key as soon as there is one: the end of the old one then changes nothing for tenants.
+        let (farm, key) = signer.newest_of(&AccountName::Farm, EXPORTS)?;
         let own = signer.account(&AccountName::Tenant(tenant.clone()))?;
         let import = |crossing: Crossing| -> Result<Import, SigningFault> {
             let (subject, kind) = (crossing.to_string(), kind(&crossing));
@@ -271,10 +276,11 @@ impl Signer {
         signing.sign(&Claims { exp: expires, iat, name: name_of(who), nats, sub }).map(UserToken::new)
     }
 
-    /// The public keys that must be in the JWT of a user: those of its account, and of the key that signs it.
-    pub(crate) fn issuers(&self, who: &Who) -> Result<(String, String), SigningFault> {
-        let (account, signing) = self.of(&account_of(who), label_of(who))?;
-        Ok((account.to_string(), signing.public()))
+    /// The public keys that may be in the JWT of a user: that of its account, and those of keys that sign it.
+    pub(crate) fn issuers(&self, who: &Who) -> Result<(String, Vec<String>), SigningFault> {
+        let account = account_of(who);
+        let signing = self.accepted(&account, label_of(who))?;
+        Ok((self.account(&account)?.to_string(), signing.iter().map(SigningKey::public).collect()))
     }
 
     /// A user for some minutes that changes accounts on servers.

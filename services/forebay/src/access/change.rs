@@ -5,7 +5,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use access::{Access, Change, ChangeError, Days, Instance, Role, Rotation, SeedFolder, ServiceName, Who};
+use access::{
+    Access, AccountName, Change, ChangeError, Days, Instance, Role, Rotation, SeedFolder, ServiceName,
+    SigningFault, SigningStep, Who,
+};
 use credentials::SeedFault;
 use serde_json::json;
 use time::OffsetDateTime;
@@ -144,6 +147,37 @@ pub(super) fn rotate(
         seeds.replace(who).map_err(|error| seed_failure(&error))?;
     }
     apply(&locked, &change, &seeds, as_json)
+}
+
+/// Makes a step of the replacement of the key with which an account signs its users.
+pub(super) fn rotate_signing(
+    file: &File,
+    account: &AccountName,
+    step: SigningStep,
+    seeds: &Path,
+    as_json: bool,
+) -> Result<bool, Failure> {
+    let (seeds, locked) = (SeedFolder::new(seeds), file.lock()?);
+    let access = existing(&locked)?;
+    let (changed, made) = seeds.rotate_signing(&access, account, step).map_err(|error| match &error {
+        SigningFault::NoJwt | SigningFault::NoAccount(_) | SigningFault::NotUsed(_) => {
+            Failure::of(USAGE, &error)
+        }
+        SigningFault::New(_)
+        | SigningFault::Sign(_)
+        | SigningFault::Unusable { .. }
+        | SigningFault::Missing { .. }
+        | SigningFault::Other { .. }
+        | SigningFault::File(_)
+        | SigningFault::Seed(_) => Failure::of(FAILED, &error),
+    })?;
+    let is_new = changed != access;
+    if is_new {
+        locked.write(&changed)?;
+        seeds.settle_signing(&changed, account).map_err(|error| Failure::of(FAILED, &error))?;
+    }
+    report(is_new, &made, as_json)?;
+    Ok(is_new)
 }
 
 fn existing(locked: &Locked) -> Result<Access, Failure> {

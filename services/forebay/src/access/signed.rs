@@ -43,24 +43,46 @@ impl Apply<'_> {
     pub(super) async fn run(&self, file: &File, globals: &Globals) -> Result<ExitCode, Failure> {
         // Until the servers have it: what another command has changed meanwhile must not be given to them first.
         let locked = file.lock()?;
-        let written = self.write(&locked)?;
+        let Written { access, signer, mut issued } = self.write(&locked)?;
         let mut pushed = Pushed::default();
-        let mut findings = Vec::new();
         if self.push {
             for url in &self.target.urls {
                 let credentials = Credentials { seed: None, tls: self.tls.clone() };
                 let server = Server { url: url.clone(), credentials };
-                let changed = push(&written.access, &written.signer, &server, now()).await;
+                let changed = push(&access, &signer, &server, now()).await;
                 let changed = changed.map_err(|error| Failure::of(UNREACHABLE, &error))?;
                 pushed.updated.extend(changed.updated);
                 pushed.closed.extend(changed.closed);
             }
-            let found = probe(&written.access, &self.target.seeds, &self.target.urls, &self.tls).await;
+        }
+        if self.push && signer.has_new_keys() {
+            let new = self.issue_by_new_keys(&locked, &access, signer)?;
+            issued = IssuedTokens { written: [issued.written, new.written].concat(), ..new };
+        }
+        let mut findings = Vec::new();
+        if self.push {
+            let found = probe(&access, &self.target.seeds, &self.target.urls, &self.tls).await;
             findings.extend(found.iter().map(|finding| telemetry::error_chain(finding)));
         }
         drop(locked);
-        let has_redis = self.push && self.target.load_users(&written.access, &self.tls).await?;
-        self.report(&written.issued, &pushed, (&findings, has_redis), globals)
+        let has_redis = self.push && self.target.load_users(&access, &self.tls).await?;
+        self.report(&issued, &pushed, (&findings, has_redis), globals)
+    }
+
+    /// Writes the JWTs that new signing keys sign. Servers have these now: a process that connects again reads its file.
+    fn issue_by_new_keys(
+        &self,
+        locked: &Locked,
+        access: &Access,
+        signer: Signer,
+    ) -> Result<IssuedTokens, Failure> {
+        let issued = self.target.seeds.issue(access, &signer.with_new_keys(), now());
+        let issued = issued.map_err(|error| Failure::of(FAILED, &error))?;
+        let used = access.with_used_keys(&issued);
+        if used != *access {
+            locked.write(&used)?;
+        }
+        Ok(issued)
     }
 
     /// Writes the files. The description is locked, and has the keys of all users before these get JWTs.

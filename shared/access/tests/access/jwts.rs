@@ -25,17 +25,17 @@ async fn start() -> World {
     World::start_in(Mode::Jwt).await
 }
 
-async fn findings(world: &World) -> Vec<String> {
+pub(crate) async fn findings(world: &World) -> Vec<String> {
     let found = probe(&world.access, &world.seeds, &[world.url()], &PemFiles::default()).await;
     found.iter().map(|finding: &Finding| format!("{finding:?}")).collect()
 }
 
-fn names(names: &[&str]) -> BTreeSet<AccountName> {
+pub(crate) fn names(names: &[&str]) -> BTreeSet<AccountName> {
     names.iter().map(|name| AccountName::try_from((*name).to_owned()).unwrap()).collect()
 }
 
 /// Waits until the server has closed the first connection of a user, who may have another one at once.
-async fn is_closed(user: &User) {
+pub(crate) async fn is_closed(user: &User) {
     let deadline = Instant::now() + REVOKED_WITHIN;
     let connects = || user.client.statistics().connects.load(Ordering::Relaxed);
     while user.client.connection_state() == State::Connected && connects() == 1 {

@@ -18,4 +18,5 @@ mod redis;
 mod reloads;
 mod rights;
 mod roles;
+mod signing_keys;
 mod support;

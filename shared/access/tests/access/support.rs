@@ -208,7 +208,10 @@ impl World {
     /// Gives the running server the accounts of the description, and writes its configuration and the JWTs of users.
     pub(crate) async fn push(&mut self) -> access::Pushed {
         self.write();
-        push(&self.access, &self.signer(), &Server::open(self.url()), now()).await.unwrap()
+        let pushed = push(&self.access, &self.signer(), &Server::open(self.url()), now()).await.unwrap();
+        let issued = self.seeds.issue(&self.access, &self.signer().with_new_keys(), now()).unwrap();
+        self.access = self.access.with_used_keys(&issued);
+        pushed
     }
 
     /// Writes the configuration of nats-server.
