@@ -123,6 +123,10 @@ pub(crate) async fn follow(
                         drop(presenter);
                         return Ok(detach(key, seen, code));
                     }
+                    refused = farm.client().bus().refused() => {
+                        drop(presenter);
+                        return Err(refused.into());
+                    }
                     _ = tick.tick(), if presenter.is_live() => presenter.tick(),
                 }
             }

@@ -15,7 +15,11 @@ use telemetry::metrics::{Counter, Gauge, count, set};
 use tokio::sync::{OnceCell, watch};
 use tracing::{debug, info, warn};
 
-use crate::{BusError, Denied, FarmClock, denials::Denials};
+use crate::{
+    BusError, Denied, FarmClock,
+    admission::Admission,
+    denials::{Denials, name_of},
+};
 
 /// Whether to wait for a server that is not available.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +35,7 @@ pub enum Patience {
 pub struct Bus {
     pub(crate) client: async_nats::Client,
     denials: Denials,
+    admission: Admission,
     pub(crate) js: jetstream::Context,
     pub(crate) clock: FarmClock,
     reconnects: watch::Receiver<u64>,
@@ -76,6 +81,7 @@ pub struct ServerInfo {
 pub struct LiveConnection {
     pub(crate) client: async_nats::Client,
     denials: Denials,
+    admission: Admission,
     reconnects: watch::Receiver<u64>,
 }
 
@@ -100,9 +106,13 @@ impl Kind {
 impl LiveConnection {
     async fn connect(server: &Server, name: &str, kind: Kind) -> Result<Self, ConnectError> {
         let (sender, reconnects) = watch::channel(0_u64);
-        let denials = Denials::default();
-        let events =
-            Arc::new(Events { reconnects: sender, denials: denials.clone(), last_error: Mutex::default() });
+        let (denials, admission) = (Denials::default(), Admission::default());
+        let events = Arc::new(Events {
+            reconnects: sender,
+            denials: denials.clone(),
+            admission: admission.clone(),
+            last_error: Mutex::default(),
+        });
         let client = options(server)?
             .name(name)
             .connection_timeout(Duration::from_secs(5))
@@ -128,7 +138,7 @@ impl LiveConnection {
             })
             .connect(addresses(&server.url)?)
             .await?;
-        Ok(Self { client, denials, reconnects })
+        Ok(Self { client, denials, admission, reconnects })
     }
 
     /// Signals every reconnection from now on.
@@ -198,7 +208,7 @@ impl Bus {
     }
 
     async fn connect_once(server: &Arc<Server>, name: &str) -> Result<Self, ConnectError> {
-        let LiveConnection { client, denials, reconnects } =
+        let LiveConnection { client, denials, admission, reconnects } =
             LiveConnection::connect(server, name, Kind::Main).await?;
         let js = jetstream::ContextBuilder::new()
             .timeout(REQUEST_TIMEOUT)
@@ -211,7 +221,7 @@ impl Bus {
         tokio::spawn(clock.clone().remeasure(client.clone(), reconnects.clone()));
         let server = Arc::clone(server);
         let (elections, reads_streams) = (Arc::default(), Arc::default());
-        Ok(Self { client, denials, js, clock, reconnects, elections, server, reads_streams })
+        Ok(Self { client, denials, admission, js, clock, reconnects, elections, server, reads_streams })
     }
 
     /// Waits for a request on `subject`, which the server may deny.
@@ -248,6 +258,13 @@ impl Bus {
             needs_tls: info.tls_required,
             host: info.host,
         }
+    }
+
+    /// Returns when nats-server has refused the user of this connection for ten seconds, for example because it was revoked.
+    pub async fn refused(&self) -> BusError {
+        self.admission.refused().await;
+        let user = self.server.credentials.user().ok().flatten();
+        BusError::Refused { user: name_of(user.as_ref()) }
     }
 
     pub fn is_connected(&self) -> bool {
@@ -296,8 +313,12 @@ impl Bus {
 
     /// The underlying connection, for subscriptions to plain messages.
     pub fn live_connection(&self) -> LiveConnection {
-        let (client, denials) = (self.client.clone(), self.denials.clone());
-        LiveConnection { client, denials, reconnects: self.reconnects.clone() }
+        LiveConnection {
+            client: self.client.clone(),
+            denials: self.denials.clone(),
+            admission: self.admission.clone(),
+            reconnects: self.reconnects.clone(),
+        }
     }
 
     /// Opens another connection whose subscriptions keep at most `capacity` unread messages: for readers that can read
@@ -439,12 +460,14 @@ fn measure(event: &Event, reconnects: &watch::Sender<u64>) {
 struct Events {
     reconnects: watch::Sender<u64>,
     denials: Denials,
+    admission: Admission,
     /// The last error of the server: each attempt to connect with a revoked key has the same.
     last_error: Mutex<Option<String>>,
 }
 
 impl Events {
     fn on(&self, event: &Event) {
+        self.admission.on(event);
         match event {
             Event::Connected => {
                 self.reconnects.send_modify(|count| *count += 1);

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 /// The user of the connection has no right to a subject.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("nats-server denies {subject} to {}: {}", named(.user.as_ref()), advice(.user.as_ref()))]
+#[error("nats-server denies {subject} to {}: {}", name_of(.user.as_ref()), advice(.user.as_ref()))]
 pub struct Denied {
     pub subject: String,
     /// The user of the connection, if it proved to be one.
@@ -21,7 +21,8 @@ fn name(user: &BusUser) -> String {
     user.to_string().replacen('.', "/", 1)
 }
 
-fn named(user: Option<&BusUser>) -> String {
+/// A user as messages name it; without one, its connection.
+pub(crate) fn name_of(user: Option<&BusUser>) -> String {
     user.map_or_else(|| "this connection".to_owned(), |user| format!("the user {}", name(user)))
 }
 

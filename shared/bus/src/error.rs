@@ -31,6 +31,13 @@ pub enum BusError {
     },
     #[error(transparent)]
     Denied(#[from] Denied),
+    #[error(
+        "nats-server no longer admits {user}: its key was revoked or replaced, or its JWT has expired; ask an operator"
+    )]
+    Refused {
+        /// Name of the user.
+        user: String,
+    },
     /// The server returned an error.
     #[error("{what} failed")]
     Failed {

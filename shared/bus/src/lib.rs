@@ -6,6 +6,7 @@
 //! [`Leases`], [`Records`], [`Buckets`], [`StoredStream`], [`LogStream`] and [`Gateways`].
 
 mod action_subject;
+mod admission;
 mod advisories;
 mod api;
 mod ask;

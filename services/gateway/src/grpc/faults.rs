@@ -20,6 +20,7 @@ pub(crate) fn bus(error: BusError) -> Status {
         BusError::Url { .. }
         | BusError::Credentials(_)
         | BusError::Denied(_)
+        | BusError::Refused { .. }
         | BusError::Unreachable { .. }
         | BusError::Timeout { .. }
         | BusError::Failed { .. } => status::retry(Code::Unavailable, text, RETRY),

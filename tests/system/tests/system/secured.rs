@@ -12,7 +12,10 @@ use credentials::{Credentials, Server};
 use farm::{Guard, Output, SOON, Up, bare_command};
 use model::{BuildId, BuildRequest, Endpoints, Outcome};
 use tempfile::TempDir;
-use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader},
+    process::Child,
+};
 use tonic::{
     metadata::MetadataMap,
     transport::{Certificate, ClientTlsConfig, Endpoint},
@@ -219,10 +222,43 @@ async fn a_tenant_is_added_to_a_running_farm_and_is_out_within_seconds_when_it_i
     assert_eq!(line.as_deref(), Some("succeeded"));
     let line = tokio::time::timeout(SOON, lines.next_line()).await.unwrap().unwrap();
     assert!(line.as_deref().is_some_and(|line| line.ends_with(" events")), "{line:?}");
+    let (submit, queued) = following(&farm, &endpoints).await;
+    assert!(queued.contains("in group payments"), "{queued}");
     farm.access(&["revoke", "payments/ci"]).await;
     farm.access(&["apply"]).await;
     let line = tokio::time::timeout(Duration::from_secs(5), lines.next_line()).await;
     assert_eq!(line.expect("the connection is closed within 5 s").unwrap().as_deref(), Some("closed"));
+    // A user who follows a build learns why there is nothing more to see.
+    let ended = tokio::time::timeout(SOON, submit.wait_with_output()).await.expect("it ends").unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(
+        ended.status.code() == Some(4) && said.contains("no longer admits the user payments/ci"),
+        "{said}"
+    );
+}
+
+/// Starts `submit --follow` of a long build as the publisher `ci` of payments, and returns its first line.
+async fn following(farm: &Secured, endpoints: &Endpoints) -> (Child, String) {
+    let mut submit = bare_command(&[
+        "submit",
+        "--group",
+        "payments",
+        "--priority",
+        "batch",
+        "--follow",
+        "--",
+        "sleep",
+        "100",
+    ]);
+    submit.current_dir(farm.folder.path()).env("FOREBAY_NATS_URL", &endpoints.nats);
+    submit.env("FOREBAY_SEED_FILE", farm.file("seeds/payments.ci.seed"));
+    submit.env("FOREBAY_SERVERS_CA_FILE", farm.file("ca.pem")).stderr(Stdio::piped()).kill_on_drop(true);
+    let mut submit = submit.spawn().unwrap();
+    let mut errors = BufReader::new(submit.stderr.take().unwrap());
+    let mut first = String::new();
+    errors.read_line(&mut first).await.unwrap();
+    submit.stderr = Some(errors.into_inner());
+    (submit, first)
 }
 
 #[tokio::test]
