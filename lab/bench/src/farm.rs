@@ -78,7 +78,8 @@ impl BenchFarm {
             .args(["--nats-port", "0", "--redis-port", "0", "--http-port", "0", "--grpc-port", "0"])
             .args(more)
             .envs(settings.iter().copied());
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        // This process holds the other end of the pipe: the farm ends with it, also if it is killed.
+        command.arg("--stop-at-eof").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log);
         let up = command.spawn().map_err(|error| failed("cannot start forebay up", &error))?;
         let ready = tokio::time::timeout(START, async {
             loop {
@@ -173,7 +174,12 @@ impl BenchFarm {
         let log = File::create(log).map_err(|error| failed("cannot write the log of", &error))?;
         command.args(["--nats", &self.endpoints.nats, "--redis", &self.endpoints.redis]);
         command.arg("--data").arg(data).env("FOREBAY_LISTEN_FILE", &ready);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).kill_on_drop(true);
+        command
+            .arg("--stop-at-eof")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .kill_on_drop(true);
         let child = command.spawn().map_err(|error| failed("cannot start", &error))?;
         let started = tokio::time::timeout(START, async {
             while !ready.exists() {

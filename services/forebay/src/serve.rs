@@ -53,6 +53,8 @@ pub(crate) struct ServeArgs {
     workspaces: Option<u16>,
     #[arg(long, help = STORE_HELP, value_name = "URL")]
     store: Option<String>,
+    #[command(flatten)]
+    stop_at_eof: up::StopAtEof,
 }
 
 /// The services of a farm.
@@ -214,6 +216,7 @@ pub(crate) async fn run(
     args.prepare_descriptors(&settings);
     let stop = CancellationToken::new();
     stop_on_signals(&stop)?;
+    stop_at_end(args.stop_at_eof, stop.clone());
     let mut running = JoinSet::new();
     for service in &args.services {
         running.spawn(run_one(*service, settings.clone(), patience, stop.clone()));
@@ -258,6 +261,15 @@ fn failure(service: &str, error: &ServiceError) -> Failure {
         ServiceError::Start(_) | ServiceError::Failed { .. } => FAILED,
     };
     Failure::new(code, service, error)
+}
+
+/// At the end of standard input, if that is wanted, the services drain.
+fn stop_at_end(of_input: up::StopAtEof, stop: CancellationToken) {
+    tokio::spawn(async move {
+        of_input.reached().await;
+        info!("standard input has ended, draining");
+        stop.cancel();
+    });
 }
 
 /// On the first SIGTERM or SIGINT the services drain; the second one ends the process immediately.

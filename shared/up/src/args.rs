@@ -3,7 +3,7 @@
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use settings::{SandboxKind, Settings};
 
-use crate::scale::Bounds;
+use crate::{input::StopAtEof, scale::Bounds};
 
 /// Run a whole farm on this machine until Ctrl-C
 ///
@@ -63,6 +63,8 @@ pub struct UpArgs {
     /// Sandbox for actions: `none` if the machine cannot run bubblewrap [default: the setting `sandbox`, bubblewrap]
     #[arg(long, value_name = "HOW", value_parser = sandbox_kinds())]
     pub(crate) sandbox: Option<SandboxKind>,
+    #[command(flatten)]
+    pub(crate) stop_at_eof: StopAtEof,
 }
 
 /// Parses a number of workspaces or of actions in parallel.

@@ -11,6 +11,7 @@ mod error;
 mod farm;
 mod find;
 mod folder;
+mod input;
 mod names;
 mod nats;
 mod ports;
@@ -35,15 +36,16 @@ use tokio::time::Instant;
 
 pub use args::{UpArgs, count};
 pub use error::UpError;
+pub use input::StopAtEof;
 pub use names::WATCHDOG;
 
 use crate::{farm::Farm, folder::Folder, signals::Signals};
 
-/// Runs a farm until SIGTERM or SIGINT. The caller has already called [`UpArgs::apply_autoscale`] and checked the
+/// Runs a farm until SIGTERM or SIGINT, and with `--stop-at-eof` until standard input ends. The caller has already called [`UpArgs::apply_autoscale`] and checked the
 /// settings. `json` prints the endpoints as JSON to stdout.
 pub async fn run(args: UpArgs, settings: Settings, patience: Patience, json: bool) -> Result<(), UpError> {
     let began = Instant::now();
-    let mut signals = Signals::listen()?;
+    let mut signals = Signals::listen(args.stop_at_eof.reached())?;
     let folder = Folder::hold(&settings.data)?;
     let mut farm = Farm::new(folder, args, settings, patience)?;
     farm.end_leftovers().await;

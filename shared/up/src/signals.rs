@@ -1,29 +1,46 @@
-//! Signals that stop `forebay up`.
+//! What stops `forebay up`.
+
+use std::{future::Future, pin::Pin};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::error::UpError;
 
-/// Receives SIGTERM and SIGINT.
-#[derive(Debug)]
+/// Receives SIGTERM, SIGINT, and one other request to stop.
 pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    /// None: it came, or counts no more.
+    other: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
 impl Signals {
-    /// Listens for the signals, which no longer end the process on their own.
-    pub(crate) fn listen() -> Result<Self, UpError> {
+    /// Listens for the signals, which no longer end the process on their own, and for the end of `other`.
+    pub(crate) fn listen(other: impl Future<Output = ()> + Send + 'static) -> Result<Self, UpError> {
         let on =
             |kind| signal(kind).map_err(|source| UpError::System { what: "listening for signals", source });
-        Ok(Self { terminate: on(SignalKind::terminate())?, interrupt: on(SignalKind::interrupt())? })
+        let (terminate, interrupt) = (on(SignalKind::terminate())?, on(SignalKind::interrupt())?);
+        Ok(Self { terminate, interrupt, other: Some(Box::pin(other)) })
     }
 
-    /// Waits for the next signal.
+    /// Waits for the next request to stop.
     pub(crate) async fn next(&mut self) {
+        let other = async {
+            match &mut self.other {
+                Some(other) => other.await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
+            () = other => self.other = None,
         }
+    }
+
+    /// Waits for the next signal.
+    pub(crate) async fn next_signal(&mut self) {
+        self.other = None;
+        self.next().await;
     }
 }

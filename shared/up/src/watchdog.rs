@@ -3,18 +3,17 @@
 //! It is a separate process that `up` starts like a server. Its standard input is a pipe from `up`, which closes at the
 //! end of `up` regardless of the cause.
 
-use std::{io::Read as _, time::Duration};
+use std::time::Duration;
 
 use bus::{Bus, Patience};
 use client::Client;
 use model::Control;
 use settings::WatchdogSettings;
-use tokio::sync::oneshot;
 use tracing::{info, warn};
 
 use crate::{
     error::UpError,
-    folder, names, process,
+    folder, input, names, process,
     roster::Roster,
     running::running,
     signals::Signals,
@@ -28,7 +27,7 @@ const SILENCE: Duration = Duration::from_secs(5);
 
 /// Waits for the end of `up`, then stops its children. A signal ends it early.
 pub async fn run(settings: &WatchdogSettings) -> Result<(), UpError> {
-    let mut signals = Signals::listen()?;
+    let mut signals = Signals::listen(std::future::pending())?;
     tokio::select! {
         () = signals.next() => {}
         () = watch(settings) => {}
@@ -37,7 +36,7 @@ pub async fn run(settings: &WatchdogSettings) -> Result<(), UpError> {
 }
 
 async fn watch(settings: &WatchdogSettings) {
-    end_of_input().await;
+    input::ended().await;
     let patience = settings.orphan_patience;
     warn!("`forebay up` has ended: stopping its processes unless another takes over within {patience:?}");
     tokio::time::sleep(patience).await;
@@ -84,16 +83,4 @@ async fn until_idle(bus: &Bus, workers: &[u32]) {
         }
         tokio::time::sleep(LOOK).await;
     }
-}
-
-/// Waits until every process has closed the other end of the standard input.
-async fn end_of_input() {
-    let (sender, receiver) = oneshot::channel::<()>();
-    std::thread::spawn(move || {
-        let mut rest = [0_u8; 64];
-        while std::io::stdin().read(&mut rest).is_ok_and(|read| read > 0) {}
-        drop(sender);
-    });
-    // The thread sends nothing: the end of the channel is the message.
-    let _ = receiver.await;
 }

@@ -1,9 +1,11 @@
 //! `forebay bench farm` measures schedulers with executors that run nothing.
 
-use std::path::Path;
+use std::{fs, path::Path, process::Stdio};
 
-use farm::{Output, bare_command};
+use farm::{Output, SOON, bare_command};
 use serde_json::Value;
+
+use crate::check::until;
 
 const ACTIONS: &str = "300";
 
@@ -59,4 +61,24 @@ async fn actions_wait_throughout_if_asked_for() {
         report["executors_8_schedulers_1_waiting_400"]["to_first_ratio"].as_f64() > Some(0.0),
         "{report}"
     );
+}
+
+/// Number of processes whose arguments name the folder.
+fn processes_of(folder: &Path) -> usize {
+    let folder = folder.display().to_string();
+    let names_it = |arguments: Vec<u8>| String::from_utf8_lossy(&arguments).contains(&folder);
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    entries.filter(|entry| fs::read(entry.path().join("cmdline")).is_ok_and(names_it)).count()
+}
+
+#[tokio::test]
+async fn a_farm_ends_with_its_benchmark_also_if_that_is_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = bare_command(&["bench", "farm", "--actions", "1000000", "--executors", "8"]);
+    command.env("TMPDIR", folder.path()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut bench = command.kill_on_drop(true).spawn().unwrap();
+    // `up`, its watchdog, nats-server and a scheduler; Redis writes other arguments over its own.
+    until("the farm runs", SOON, || processes_of(folder.path()) >= 4).await;
+    bench.kill().await.unwrap();
+    until("the farm has ended", SOON, || processes_of(folder.path()) == 0).await;
 }
