@@ -9,6 +9,7 @@ use std::{
 };
 
 use audit::Audit;
+use bus::FarmClock;
 use disk::Changing;
 use listener::Usage;
 use model::AuditProof;
@@ -58,6 +59,14 @@ pub struct CallerSettings {
     /// Opens the sessions of people; none: they cannot sign in.
     pub sessions: Option<Sessions>,
     pub zones: Zones,
+    /// By which credentials of the farm expire: builds get theirs by it. None: the clock of this machine.
+    pub clock: Option<FarmClock>,
+}
+
+impl CallerSettings {
+    fn now(&self) -> SystemTime {
+        self.clock.as_ref().map_or_else(SystemTime::now, |clock| clock.now().into())
+    }
 }
 
 pub(crate) struct Access {
@@ -213,8 +222,13 @@ impl Access {
             return self.of_session(sealed);
         }
         let hash = KeyHash::of(credential.secret());
+        let now = match &credential {
+            // The library that verifies them has the clock of this machine.
+            Credential::Token(_) => SystemTime::now(),
+            Credential::Key(_) | Credential::Build(_) | Credential::Session(_) => self.settings.now(),
+        };
         if let Some((caller, expires)) = self.verified.get(&hash)
-            && expires.is_none_or(|at| SystemTime::now() < at)
+            && expires.is_none_or(|at| now < at)
         {
             return Ok(caller);
         }
@@ -231,7 +245,7 @@ impl Access {
             tokens.ok_or_else(|| Refusal::invalid("a token of a build, which this gateway cannot verify"))?;
         let verified = tokens.verify(token);
         let (build, expires) = verified.ok_or_else(|| Refusal::invalid("a forged token of a build"))?;
-        if expires <= SystemTime::now() {
+        if expires <= self.settings.now() {
             return Err(Refusal::invalid(format!("the token of build {build} has expired")));
         }
         let rights = [Right::Execute, Right::CacheRead, Right::BlobWrite].into();
@@ -288,7 +302,7 @@ impl Access {
     fn of_key(&self, hash: KeyHash) -> Result<(String, Proof, Option<SystemTime>), Refusal> {
         let key = self.file.keys.get(&hash);
         let key = key.ok_or_else(|| Refusal::invalid("an API key that is not listed"))?;
-        if key.expires.is_some_and(|at| at <= SystemTime::now()) {
+        if key.expires.is_some_and(|at| at <= self.settings.now()) {
             return Err(Refusal::invalid(format!("the API key {} has expired", key.name)));
         }
         let name = key.name.clone();

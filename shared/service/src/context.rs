@@ -150,10 +150,9 @@ impl Context {
             Some(file) => {
                 let sessions =
                     self.settings.access.session_key.as_deref().map(Sessions::of_file).transpose()?;
-                Callers::of_file(
-                    file,
-                    CallerSettings { builds: self.build_tokens()?, sessions, zones: self.zones()? },
-                )?
+                let (builds, zones) = (self.build_tokens()?, self.zones()?);
+                let clock = Some(self.bus.clock().clone());
+                Callers::of_file(file, CallerSettings { builds, sessions, zones, clock })?
             }
         };
         Ok(callers.with_audit(Audit::start(&self.bus, &self.instance)))
