@@ -6,7 +6,7 @@ use axum::{
     Router,
     body::Body,
     extract::{FromRequestParts as _, MatchedPath, Query, RawPathParams, Request},
-    http::{HeaderValue, Method, StatusCode, header},
+    http::{HeaderValue, Method, StatusCode, Uri, header},
     middleware::Next,
     response::{IntoResponse as _, Redirect, Response},
     routing::MethodRouter,
@@ -17,7 +17,7 @@ use callers::{
 use listener::Usage;
 use model::{ErrorCode, Group};
 use percent_encoding::percent_decode_str;
-use policy::access::{Need, Right};
+use policy::access::{Need, Reach, Right, Rights};
 
 use crate::{
     Failure, form_token, header_text,
@@ -42,8 +42,45 @@ pub enum RouteNeed {
     InAll(Right),
     /// A right, whatever the group.
     Right(Right),
+    /// The same, and a person who names no group is led to the page of theirs.
+    PageInGroup(Right),
+    /// A right in the groups of the builds that the parameters `a` and `b` name, as GROUP/ID.
+    OfBuilds(Right),
     /// The same as [`Need::Farm`].
     Farm,
+}
+
+impl RouteNeed {
+    /// Whether these rights suffice for a request that names a group of the caller where it can name one.
+    pub fn is_met_by(self, rights: &Rights) -> bool {
+        let need = match self {
+            Self::Nothing | Self::Known => Need::Known,
+            Self::InGroup(right) | Self::PageInGroup(right) | Self::OfBuilds(right) | Self::Right(right) => {
+                Need::Right(right)
+            }
+            Self::InAll(right) => Need::InAll(right),
+            Self::Farm => Need::Farm,
+        };
+        rights.check(need).is_ok()
+    }
+
+    /// The groups that a request names, of those in which it needs a right; empty if one of them is invalid.
+    async fn groups(self, request: &mut Request) -> Vec<Group> {
+        match self {
+            Self::InGroup(_) | Self::PageInGroup(_) => groups(request).await,
+            Self::OfBuilds(_) => groups_of_builds(request.uri()),
+            Self::Nothing | Self::Known | Self::InAll(_) | Self::Right(_) | Self::Farm => Vec::new(),
+        }
+    }
+}
+
+/// Pages for people in place of the answers of the API.
+#[derive(Debug, Clone, Copy)]
+pub struct PersonPages {
+    /// Says why a request is refused. Without a caller, the farm does not know who asks.
+    pub refusal: fn(Failure, Option<&Caller>, &Callers) -> Response,
+    /// Asks which group a person wants to see: the path of the page for each of theirs.
+    pub choice: fn(&[(Group, String)], &Caller, &Callers) -> Response,
 }
 
 /// Routes with what each needs: one without a need cannot be added.
@@ -51,13 +88,13 @@ pub enum RouteNeed {
 pub struct Routes<S> {
     router: Router<S>,
     needs: HashMap<(Method, String), RouteNeed>,
-    /// Makes the page that says why a person is refused; without one, the answer is that of the API.
-    refusal: Option<fn(Failure) -> Response>,
+    /// Without these, people get the answers of the API.
+    pages: Option<PersonPages>,
 }
 
 impl<S: Clone + Send + Sync + 'static> Default for Routes<S> {
     fn default() -> Self {
-        Self { router: Router::new(), needs: HashMap::new(), refusal: None }
+        Self { router: Router::new(), needs: HashMap::new(), pages: None }
     }
 }
 
@@ -73,25 +110,25 @@ impl<S: Clone + Send + Sync + 'static> Routes<S> {
     #[must_use]
     pub fn merge(mut self, other: Self) -> Self {
         self.needs.extend(other.needs);
-        let refusal = self.refusal.or(other.refusal);
-        Self { router: self.router.merge(other.router), needs: self.needs, refusal }
+        let pages = self.pages.or(other.pages);
+        Self { router: self.router.merge(other.router), needs: self.needs, pages }
     }
 
     /// Changes the router without adding routes, for example by a layer or its state.
     #[must_use]
     pub fn map<T>(self, change: impl FnOnce(Router<S>) -> Router<T>) -> Routes<T> {
-        Routes { router: change(self.router), needs: self.needs, refusal: self.refusal }
+        Routes { router: change(self.router), needs: self.needs, pages: self.pages }
     }
 
-    /// Shows refusals to people by this page.
+    /// Answers people by these pages.
     #[must_use]
-    pub fn refuse_by(self, page: fn(Failure) -> Response) -> Self {
-        Self { refusal: Some(page), ..self }
+    pub fn with_pages(self, pages: PersonPages) -> Self {
+        Self { pages: Some(pages), ..self }
     }
 
     /// The router, and the check of requests to its routes.
     pub(crate) fn guarded(self, callers: Callers, origin: WebOrigin) -> (Router<S>, Guard) {
-        (self.router, Guard { callers, origin, needs: Arc::new(self.needs), refusal: self.refusal })
+        (self.router, Guard { callers, origin, needs: Arc::new(self.needs), pages: self.pages })
     }
 }
 
@@ -101,7 +138,7 @@ pub(crate) struct Guard {
     callers: Callers,
     origin: WebOrigin,
     needs: Arc<HashMap<(Method, String), RouteNeed>>,
-    refusal: Option<fn(Failure) -> Response>,
+    pages: Option<PersonPages>,
 }
 
 impl Guard {
@@ -134,6 +171,7 @@ impl Guard {
         let Some(path) = path else { return Ok((request, None)) };
         let method = if *request.method() == Method::HEAD { Method::GET } else { request.method().clone() };
         let call = format!("{method} {path}");
+        let path_names_group = path.contains("{group}");
         let need = self.needs.get(&(method, path)).copied();
         let usage = request.extensions().get::<Arc<Usage>>().cloned();
         let address = usage.as_ref().map(|usage| usage.client());
@@ -153,19 +191,22 @@ impl Guard {
         let offered = Offered { session, ..offered(request.headers(), certificate) };
         let credentials = self.callers.have_rules().then(|| offered.keep());
         let found = self.callers.admit(offered, &place, usage.as_deref()).await;
-        let caller = found.map_err(|refusal| self.refused(&refusal, &request, &place))?;
+        let caller = found.map_err(|refusal| self.refused(&refusal, None, &request, &place))?;
         let wants_page = wants_page(&request);
         request = form_token::check(&caller, request).await.map_err(|failure| {
             caller.refused_because(failure.message());
-            self.answer(failure, wants_page)
+            self.answer(failure, Some(&caller), wants_page)
         })?;
         // A method that a path does not have is answered as such.
         if let Some(need) = need
             && self.callers.have_rules()
         {
-            let groups =
-                if let RouteNeed::InGroup(_) = need { groups(&mut request).await } else { Vec::new() };
-            allow(&caller, need, &groups).map_err(|refusal| self.refused(&refusal, &request, &place))?;
+            let groups = need.groups(&mut request).await;
+            if !path_names_group && let Some(choice) = self.by_group(&caller, need, &request) {
+                return Err(choice);
+            }
+            allow(&caller, need, &groups)
+                .map_err(|refusal| self.refused(&refusal, Some(&caller), &request, &place))?;
             if caller.is_slowed() {
                 request = request.map(|body| Body::new(caller.slowed(body)));
             }
@@ -180,16 +221,22 @@ impl Guard {
 
     /// The answer to a refused request. A person is led to the page for signing in; where there is none, the browser asks for any
     /// name, and an API key as the password.
-    fn refused(&self, refusal: &Refusal, request: &Request, place: &Place) -> Response {
+    fn refused(
+        &self,
+        refusal: &Refusal,
+        caller: Option<&Caller>,
+        request: &Request,
+        place: &Place,
+    ) -> Response {
         place.refused(refusal);
         let headers = request.headers();
         let failure = Failure::from(refusal.clone());
         let wants_page = wants_page(request);
-        let signs_in = self.refusal.is_some() && SignIn::of(&self.callers).is_some();
-        if signs_in && wants_page && self.refusal.is_some() && failure.status() == StatusCode::UNAUTHORIZED {
+        let signs_in = self.pages.is_some() && SignIn::of(&self.callers).is_some();
+        if signs_in && wants_page && failure.status() == StatusCode::UNAUTHORIZED {
             return self.to_sign_in(request);
         }
-        let mut response = self.answer(failure, wants_page);
+        let mut response = self.answer(failure, caller, wants_page);
         if response.status() == StatusCode::UNAUTHORIZED && !headers.contains_key("x-requested-with") {
             // A browser would ask beside the page for signing in. Container engines need the question.
             if !signs_in || request.uri().path().starts_with("/v2") {
@@ -201,10 +248,20 @@ impl Guard {
         response
     }
 
-    fn answer(&self, failure: Failure, wants_page: bool) -> Response {
-        match self.refusal {
-            Some(page) if wants_page => page(failure),
+    fn answer(&self, failure: Failure, caller: Option<&Caller>, wants_page: bool) -> Response {
+        match self.pages {
+            Some(pages) if wants_page => (pages.refusal)(failure, caller, &self.callers),
             Some(_) | None => failure.into_response(),
+        }
+    }
+
+    /// A person with some groups asks for a page without saying for which group: leads to that of their group, or to a choice.
+    fn by_group(&self, caller: &Caller, need: RouteNeed, request: &Request) -> Option<Response> {
+        let pages = self.pages.filter(|_| wants_page(request) && request.method() == Method::GET)?;
+        match pages_by_group(&caller.rights, need, request.uri()).as_slice() {
+            [] => None,
+            [(_, only)] => Some(Redirect::to(only).into_response()),
+            several => Some((pages.choice)(several, caller, &self.callers)),
         }
     }
 
@@ -250,9 +307,48 @@ fn allow(caller: &Caller, need: RouteNeed, groups: &[Group]) -> Result<(), Refus
         RouteNeed::Right(right) => caller.check(Need::Right(right)),
         RouteNeed::Farm => caller.check(Need::Farm),
         RouteNeed::InAll(right) => caller.check(Need::InAll(right)),
-        RouteNeed::InGroup(right) if groups.is_empty() => caller.check(Need::InAll(right)),
-        RouteNeed::InGroup(right) => groups.iter().try_for_each(|group| caller.check(Need::In(right, group))),
+        RouteNeed::InGroup(right) | RouteNeed::PageInGroup(right) | RouteNeed::OfBuilds(right)
+            if groups.is_empty() =>
+        {
+            caller.check(Need::InAll(right))
+        }
+        RouteNeed::InGroup(right) | RouteNeed::PageInGroup(right) | RouteNeed::OfBuilds(right) => {
+            groups.iter().try_for_each(|group| caller.check(Need::In(right, group)))
+        }
     }
+}
+
+/// The parameters of a query.
+fn parameters(uri: &Uri) -> Vec<(String, String)> {
+    let query = Query::<Vec<(String, String)>>::try_from_uri(uri);
+    query.map(|Query(pairs)| pairs).unwrap_or_default()
+}
+
+/// Paths and queries of the page of each group, if the caller reaches only some groups, and the request names none.
+fn pages_by_group(rights: &Rights, need: RouteNeed, uri: &Uri) -> Vec<(Group, String)> {
+    let (RouteNeed::PageInGroup(_), Reach::Listed(groups)) = (need, &rights.groups) else {
+        return Vec::new();
+    };
+    let mut parameters = parameters(uri);
+    // A form sends its field also if it is empty.
+    parameters.retain(|(name, value)| name != "group" || !value.is_empty());
+    if !need.is_met_by(rights) || parameters.iter().any(|(name, _)| name == "group") {
+        return Vec::new();
+    }
+    let path_for = |group: &Group| {
+        let mut query = url::form_urlencoded::Serializer::new(String::new());
+        let query = query.extend_pairs(&parameters).append_pair("group", group.as_str()).finish();
+        format!("{}?{query}", uri.path())
+    };
+    groups.iter().map(|group| (group.clone(), path_for(group))).collect()
+}
+
+/// The groups of the builds that the parameters `a` and `b` name: a build without a group is in that of the other. Empty if one of
+/// them is invalid.
+fn groups_of_builds(uri: &Uri) -> Vec<Group> {
+    let builds = parameters(uri).into_iter().filter(|(name, _)| name == "a" || name == "b");
+    let named = builds.filter_map(|(_, build)| build.trim().split_once('/').map(|(group, _)| group.parse()));
+    named.collect::<Result<_, _>>().unwrap_or_default()
 }
 
 /// The groups that the path or the parameter `group` names; empty if one of them is invalid.
@@ -263,9 +359,8 @@ async fn groups(request: &mut Request) -> Vec<Group> {
         in_path.iter().flatten().filter(|(name, _)| *name == "group").map(|(_, value)| value.to_owned());
     let mut named: Vec<String> = in_path.collect();
     if named.is_empty() {
-        let query = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri);
-        let pairs = query.map(|Query(pairs)| pairs).unwrap_or_default();
-        named = pairs.into_iter().filter(|(name, _)| name == "group").map(|(_, value)| value).collect();
+        let of_query = parameters(&parts.uri).into_iter().filter(|(name, _)| name == "group");
+        named = of_query.map(|(_, value)| value).collect();
     }
     *request = Request::from_parts(parts, body);
     named.iter().map(|name| name.parse()).collect::<Result<_, _>>().unwrap_or_default()

@@ -27,7 +27,7 @@ mod routes;
 mod server;
 mod state;
 
-pub use access::{RouteNeed, Routes};
+pub use access::{PersonPages, RouteNeed, Routes};
 pub use archived::{audit_request, test_grid_request};
 pub use builds::{authorize_cancel, authorize_submit, list_request, record_cancel};
 pub use failure::Failure;

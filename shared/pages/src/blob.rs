@@ -15,7 +15,8 @@ use maud::html;
 use model::BlobDigest;
 
 use crate::{
-    layout::{ErrorPage, page, short, url_part},
+    layout::{ErrorPage, page_for, short, url_part},
+    reader::Reader,
     site::Site,
     text_file,
 };
@@ -70,5 +71,5 @@ pub(crate) async fn show(
         p { (size(blob.size)) " " a href=(download_path(&blob, &name)) { "Download" } }
         (shown)
     };
-    Ok(page(&name, &content, false))
+    Ok(page_for(&name, &content, false, &Reader::of(&caller, &site.callers)))
 }

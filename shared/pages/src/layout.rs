@@ -7,31 +7,30 @@ use axum::{
     response::{Html, IntoResponse, Response},
 };
 use client::text::date;
-use http_api::Failure;
+use http_api::{Failure, RouteNeed};
 use maud::{DOCTYPE, Markup, html};
 use model::{BuildKey, BuildRecord, Millis, Outcome, State};
 use telemetry::escaped;
 
 use crate::{
+    FARM, OPERATE, READ,
     assets::{SCRIPT_PATH, STYLE_PATH},
     reader::Reader,
 };
 
-/// The pages that the head of each page links to.
-const LINKS: [(&str, &str); 7] = [
-    ("/builds", "Builds"),
-    ("/mine", "My builds"),
-    ("/tests", "Tests"),
-    ("/farm", "Farm"),
-    ("/quota", "Quota"),
-    ("/simulate", "Simulate"),
-    ("/help", "Help"),
+/// The pages that the head of each page links to, for those who may read them.
+const LINKS: [(&str, &str, RouteNeed); 8] = [
+    ("/builds", "Builds", READ),
+    ("/mine", "My builds", READ),
+    ("/tests", "Tests", READ),
+    ("/farm", "Farm", FARM),
+    ("/quota", "Quota", FARM),
+    ("/simulate", "Simulate", FARM),
+    ("/help", "Help", RouteNeed::Known),
+    ("/audit", "Audit", OPERATE),
 ];
 
 const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 8 8'%3E%3Cpath d='M1 1h6v2H3v1h3v2H3v2H1z' fill='%23366fc9'/%3E%3C/svg%3E";
-
-/// A further link, for those who may see what is there.
-const OPERATORS_LINK: (&str, &str) = ("/audit", "Audit");
 
 /// A page with a title. A live one receives its changes.
 pub(crate) fn page(title: &str, content: &Markup, is_live: bool) -> Html<String> {
@@ -40,7 +39,7 @@ pub(crate) fn page(title: &str, content: &Markup, is_live: bool) -> Html<String>
 
 /// The same for a reader who is known.
 pub(crate) fn page_for(title: &str, content: &Markup, is_live: bool, reader: &Reader) -> Html<String> {
-    let links = LINKS.into_iter().chain(reader.operates.then_some(OPERATORS_LINK));
+    let links = LINKS.into_iter().filter(|(.., need)| reader.meets(*need));
     let whole = html! {
         (DOCTYPE)
         html lang="en" {
@@ -59,7 +58,7 @@ pub(crate) fn page_for(title: &str, content: &Markup, is_live: bool, reader: &Re
                 header {
                     nav aria-label="Pages" {
                         a.brand href="/" { "Forebay" }
-                        @for (path, name) in links { " " a href=(path) aria-current=[(name == title).then_some("page")] { (name) } }
+                        @for (path, name, _) in links { " " a href=(path) aria-current=[(name == title).then_some("page")] { (name) } }
                     }
                     span #connection role="status" {}
                     (reader.who())
@@ -72,17 +71,26 @@ pub(crate) fn page_for(title: &str, content: &Markup, is_live: bool, reader: &Re
 }
 
 /// A page that says why there is no other.
-pub(crate) struct ErrorPage(Failure);
+pub(crate) struct ErrorPage {
+    failure: Failure,
+    reader: Reader,
+}
 
 impl<F: Into<Failure>> From<F> for ErrorPage {
     fn from(failure: F) -> Self {
-        Self(failure.into())
+        Self::for_reader(failure, Reader::default())
+    }
+}
+
+impl ErrorPage {
+    pub(crate) fn for_reader(failure: impl Into<Failure>, reader: Reader) -> Self {
+        Self { failure: failure.into(), reader }
     }
 }
 
 impl IntoResponse for ErrorPage {
     fn into_response(self) -> Response {
-        let (status, why) = self.0.parts();
+        let (status, why) = self.failure.parts();
         let title = match status {
             StatusCode::NOT_FOUND => "Not found",
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => "Not allowed",
@@ -93,7 +101,7 @@ impl IntoResponse for ErrorPage {
             p { (escaped(&why)) }
             p { a href="/" { "Show the builds" } }
         };
-        (status, page(title, &content, false)).into_response()
+        (status, page_for(title, &content, false, &self.reader)).into_response()
     }
 }
 

@@ -41,11 +41,12 @@ use axum::{
     routing::{get, post},
 };
 use callers::Callers;
-use http_api::{Api, Failure, RouteNeed, Routes};
+use http_api::{Api, Failure, PersonPages, RouteNeed, Routes};
 use policy::access::Right;
 use settings::PageSettings;
 
 use layout::ErrorPage;
+use reader::Reader;
 use route::Pages as _;
 use site::Site;
 
@@ -57,16 +58,18 @@ const POLICY: HeaderValue = HeaderValue::from_static(
      form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
 );
 
+const READ: RouteNeed = RouteNeed::PageInGroup(Right::Read);
+const BLOBS: RouteNeed = RouteNeed::Right(Right::CacheRead);
+const FARM: RouteNeed = RouteNeed::Farm;
+const OPERATE: RouteNeed = RouteNeed::Right(Right::Operate);
+
 /// The routes of the pages.
 pub fn routes(api: &Api, settings: &PageSettings, callers: &Callers) -> Routes<Api> {
-    const READ: RouteNeed = RouteNeed::InGroup(Right::Read);
-    const BLOBS: RouteNeed = RouteNeed::Right(Right::CacheRead);
-    const OPERATE: RouteNeed = RouteNeed::Right(Right::Operate);
     let site = Site::new(api, settings, callers);
     Routes::default()
         .route(Method::GET, "/", RouteNeed::Known, get(list::first))
         .page("/builds", READ, list::view)
-        .page("/mine", RouteNeed::InAll(Right::Read), list::mine)
+        .page("/mine", READ, list::mine)
         .route(Method::POST, "/mine", RouteNeed::Known, post(list::remember))
         .page("/builds/{group}/{id}", READ, build::view)
         .route(Method::GET, "/builds/{group}/{id}/lines", READ, get(console::lines))
@@ -79,18 +82,18 @@ pub fn routes(api: &Api, settings: &PageSettings, callers: &Callers) -> Routes<A
         .route(Method::GET, "/action-script/{*digest}", BLOBS, get(action::script))
         .route(Method::GET, "/action-inputs/{*digest}", BLOBS, get(action::inputs))
         .route(Method::POST, "/action-again/{*digest}", RouteNeed::Right(Right::Execute), post(action::again))
-        .page("/compare", RouteNeed::InAll(Right::Read), compare::builds)
+        .page("/compare", RouteNeed::OfBuilds(Right::Read), compare::builds)
         .page("/compare-actions", BLOBS, compare::actions)
         .page("/tests", READ, test_grid::view)
         .page("/calls/{group}/{id}", READ, build::call)
-        .page("/farm", RouteNeed::Farm, farm::view)
+        .page("/farm", FARM, farm::view)
         .route(Method::POST, "/farm/approve/{version}/{*name}", OPERATE, post(environments::approve_one))
         .route(Method::POST, "/farm/{id}/drain", OPERATE, post(farm::drain_one))
         .route(Method::POST, "/farm/{id}/resume", OPERATE, post(farm::resume_one))
-        .page("/quota", RouteNeed::Farm, quota::view)
+        .page("/quota", FARM, quota::view)
         .route(Method::POST, "/quota", OPERATE, post(quota::change))
         .page("/audit", OPERATE, audit::view)
-        .page("/simulate", RouteNeed::Farm, simulate_page::view)
+        .page("/simulate", FARM, simulate_page::view)
         .page("/help", RouteNeed::Known, help::view)
         .route(Method::GET, "/login", RouteNeed::Nothing, get(login::page))
         .route(Method::POST, "/login", RouteNeed::Nothing, post(login::with_key))
@@ -99,7 +102,15 @@ pub fn routes(api: &Api, settings: &PageSettings, callers: &Callers) -> Routes<A
         .route(Method::POST, "/logout", RouteNeed::Known, post(login::sign_out))
         .merge(assets::routes())
         .map(|router| router.layer(middleware::from_fn(protect)).with_state(site))
-        .refuse_by(|failure| restricted(ErrorPage::from(failure).into_response()))
+        .with_pages(PersonPages {
+            refusal: |failure, caller, callers| {
+                let reader = caller.map_or_else(Reader::default, |caller| Reader::of(caller, callers));
+                restricted(ErrorPage::for_reader(failure, reader).into_response())
+            },
+            choice: |groups, caller, callers| {
+                restricted(list::choice_of_group(groups, &Reader::of(caller, callers)).into_response())
+            },
+        })
 }
 
 /// Refuses a form that does not say where it comes from, and says what the browser may do with a page. The HTTP API refuses

@@ -1,21 +1,21 @@
 //! The page with the list of builds, and the page with those of the reader.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use axum::{
-    extract::{Extension as FromExtensions, Form, State as FromState},
+    extract::{Form, State as FromState},
     http::{HeaderValue, header},
-    response::{IntoResponse, Redirect},
+    response::{Html, IntoResponse, Redirect},
 };
-use callers::Caller;
 use http_api::{Failure, QueryParameters, list_request};
 use maud::{Markup, html};
-use model::{BuildView, ListReply, ListRequest, Millis, Outcome, Priority, State};
+use model::{BuildView, Group, ListReply, ListRequest, Millis, Outcome, Priority, State};
 use serde::Deserialize;
 
 use crate::{
-    layout::{ago, badge, choice, look, path_of, short, since, span, table, url_part},
+    layout::{ago, badge, choice, look, page_for, path_of, short, since, span, table, url_part},
     patience::needed,
+    reader::Reader,
     site::{Asked, ME, Site},
     view::{Changes, Part, View},
 };
@@ -42,12 +42,19 @@ const OUTCOMES: [(&str, &str); 7] = [
     ("rejected", "rejected"),
 ];
 
-/// Handles `GET /`: leads to the builds that the reader may see.
-pub(crate) async fn first(FromExtensions(caller): FromExtensions<Arc<Caller>>) -> Redirect {
-    match caller.rights.groups.only() {
-        Some(group) => Redirect::to(&format!("/builds?group={group}")),
-        None => Redirect::to("/builds"),
-    }
+/// Handles `GET /`: leads to the builds.
+pub(crate) async fn first() -> Redirect {
+    Redirect::to("/builds")
+}
+
+/// A page that leads to those of each group of the reader.
+pub(crate) fn choice_of_group(groups: &[(Group, String)], reader: &Reader) -> Html<String> {
+    let content = html! {
+        h1 { "Which group?" }
+        p { "You may read the builds of these groups:" }
+        ul { @for (group, path) in groups { li { a href=(path) { (group) } } } }
+    };
+    page_for("Which group?", &content, false, reader)
 }
 
 /// Handles `GET /builds`: lists the builds that match.
@@ -206,11 +213,12 @@ pub(crate) async fn mine(site: Site, asked: Asked) -> Result<View, Failure> {
         of(None, None),
     );
     let client = site.client();
+    let group = asked.query.parsed::<Group>("group")?;
     let (waiting, running, failed, last) = tokio::try_join!(
-        client.builds(None, &waiting),
-        client.builds(None, &running),
-        client.builds(None, &failed),
-        client.builds(None, &last)
+        client.builds(group.as_ref(), &waiting),
+        client.builds(group.as_ref(), &running),
+        client.builds(group.as_ref(), &failed),
+        client.builds(group.as_ref(), &last)
     )?;
     let part = |title: &str, found: &ListReply| {
         html! { @if !found.builds.is_empty() { h2 { (title) } (builds(title, &found.builds, now)) } }

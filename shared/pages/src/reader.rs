@@ -1,9 +1,13 @@
 //! Who reads a page: the part of it that differs between readers.
 
+use std::sync::Arc;
+
 use callers::{Caller, Callers, SignIn};
-use http_api::FORM_TOKEN_FIELD;
+use http_api::{FORM_TOKEN_FIELD, RouteNeed};
 use maud::{Markup, html};
-use policy::access::{Need, Right};
+use policy::access::Rights;
+
+use crate::OPERATE;
 
 /// Maximum characters of a name that is shown.
 const NAME_MAX: usize = 60;
@@ -11,8 +15,8 @@ const NAME_MAX: usize = 60;
 /// The reader of a page. The default is one of whom nothing is known.
 #[derive(Default)]
 pub(crate) struct Reader {
-    /// Whether they may operate the farm.
-    pub(crate) operates: bool,
+    /// What they may do, if they are known.
+    rights: Option<Arc<Rights>>,
     /// What the forms of the page contain to prove that they are from it.
     pub(crate) form_token: Option<String>,
     /// The name by which a person who signed in is known to itself.
@@ -25,11 +29,16 @@ impl Reader {
     pub(crate) fn of(caller: &Caller, callers: &Callers) -> Self {
         let is_in_session = caller.is_in_session();
         Self {
-            operates: caller.rights.check(Need::Right(Right::Operate)).is_ok(),
+            rights: Some(Arc::clone(&caller.rights)),
             form_token: caller.form_token().map(str::to_owned),
             name: is_in_session.then(|| caller.shown_name().to_owned()),
             may_sign_in: caller.name.is_empty() && SignIn::of(callers).is_some(),
         }
+    }
+
+    /// Whether they may read pages with this need: all but those of operators, if they are not known.
+    pub(crate) fn meets(&self, need: RouteNeed) -> bool {
+        self.rights.as_ref().map_or(need != OPERATE, |rights| need.is_met_by(rights))
     }
 
     /// Says who has signed in, with a button for signing out.

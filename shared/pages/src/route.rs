@@ -44,9 +44,10 @@ impl Pages for Routes<Site> {
                          uri: Uri| {
             let make = make.clone();
             async move {
+                let reader = Reader::of(&caller, &site.callers);
                 match site.seen_by(&caller) {
-                    Ok(site) => answer(site, make, (names, query), (&headers, &uri), &caller).await,
-                    Err(failure) => ErrorPage::from(failure).into_response(),
+                    Ok(site) => answer(site, make, (names, query), (&headers, &uri), (&caller, reader)).await,
+                    Err(failure) => ErrorPage::for_reader(failure, reader).into_response(),
                 }
             }
         };
@@ -59,7 +60,7 @@ async fn answer(
     make: MakeView,
     (names, query): (PathParameters, QueryParameters),
     (headers, uri): (&HeaderMap, &Uri),
-    caller: &Caller,
+    (caller, reader): (&Caller, Reader),
 ) -> Response {
     let wants_changes = header_text(headers, header::ACCEPT).is_some_and(|kinds| kinds == EVENTS);
     let asked = Asked {
@@ -75,17 +76,16 @@ async fn answer(
         let name = format!("{uri} {zone} {}", asked.me.as_deref().unwrap_or_default());
         let watching = match caller.watch() {
             Ok(watching) => watching,
-            Err(refusal) => return ErrorPage::from(refusal).into_response(),
+            Err(refusal) => return ErrorPage::for_reader(refusal, reader).into_response(),
         };
         return match live::changes(site, name, make, asked).await {
             Ok(changes) => changes.map(|body| Body::new(Watching::during(watching, body))),
-            Err(failure) => ErrorPage::from(failure).into_response(),
+            Err(failure) => ErrorPage::for_reader(failure, reader).into_response(),
         };
     }
-    let reader = Reader::of(caller, &site.callers);
     match make(site, asked).await {
         Ok(view) => view.page(&reader).into_response(),
-        Err(failure) => ErrorPage::from(failure).into_response(),
+        Err(failure) => ErrorPage::for_reader(failure, reader).into_response(),
     }
 }
 

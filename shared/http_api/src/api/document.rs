@@ -64,6 +64,8 @@ fn operation(endpoint: &Endpoint, schemas: &mut Components) -> Value {
         RouteNeed::Nothing => json!([]),
         RouteNeed::Known
         | RouteNeed::InGroup(_)
+        | RouteNeed::PageInGroup(_)
+        | RouteNeed::OfBuilds(_)
         | RouteNeed::InAll(_)
         | RouteNeed::Right(_)
         | RouteNeed::Farm => json!([{}, { "bearer": [] }, { "key": [] }]),

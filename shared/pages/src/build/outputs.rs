@@ -1,8 +1,9 @@
 //! The output files of a build: a list by folder, and one file as text.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use axum::response::Html;
+use callers::Caller;
 use client::text::size;
 use http_api::{Failure, PathParameters};
 use maud::{Markup, html};
@@ -10,7 +11,8 @@ use model::{BuildView, OutputFile};
 use telemetry::escaped;
 
 use crate::{
-    layout::{ErrorPage, count, page, path_of, short, url_path},
+    layout::{ErrorPage, count, page_for, path_of, short, url_path},
+    reader::Reader,
     site::Site,
     text_file,
 };
@@ -64,6 +66,7 @@ fn list(view: &BuildView, files: &[&OutputFile]) -> Markup {
 /// Handles `GET /builds/{group}/{id}/file/{path}`: shows an output file as text. What it contains is never more than that.
 pub(crate) async fn file(
     axum::extract::State(site): axum::extract::State<Site>,
+    axum::extract::Extension(caller): axum::extract::Extension<Arc<Caller>>,
     names: PathParameters,
 ) -> Result<Html<String>, ErrorPage> {
     let (key, path) = (names.key()?, names.text("path"));
@@ -78,5 +81,5 @@ pub(crate) async fn file(
         p { (size(file.size_bytes)) " " a href={ "/v1" (path_of(&key)) "/outputs/" (url_path(path)) } download { "Download" } }
         (shown)
     };
-    Ok(page(path, &content, false))
+    Ok(page_for(path, &content, false, &Reader::of(&caller, &site.callers)))
 }

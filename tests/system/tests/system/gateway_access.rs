@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
-use farm::{Authority, CLIENT, Certified, Farm, Locks, Output, SOON};
+use farm::{Authority, CLIENT, Certified, Farm, Locks, Output, SOON, WrongClock};
 use model::{Group, Priority};
 use reapi::{
     execution::{
@@ -265,6 +265,73 @@ async fn people_are_refused_on_a_page() {
     assert_eq!(answer.status(), 403);
     let text = answer.text().await.unwrap();
     assert!(text.contains("<h1>Not allowed</h1>") && text.contains("groups of the caller: web"), "{text}");
+    // No page links to where its reader may not go.
+    assert!(text.contains("href=\"/tests\"") && !text.contains("href=\"/farm\""), "{text}");
+}
+
+#[tokio::test]
+async fn people_with_some_groups_are_led_to_the_pages_of_these() {
+    let locks = Locks::new();
+    let both = callers::ApiKey::generate().unwrap();
+    locks.write_rules(&format!(
+        "[[keys]]\nname = \"both\"\nsha256 = \"{}\"\n\n\
+         [[rules]]\nkey = \"both\"\ngroups = [\"web\", \"api\"]\nrights = [\"read\"]\n",
+        both.hash()
+    ));
+    let farm = start(&locks, Farm::builder().with("archive")).await;
+    let (client, url) = (http(&locks), farm.http_url());
+    let page = async |key: &callers::ApiKey, path: &str| {
+        let request =
+            client.get(format!("{url}{path}")).header("accept", "text/html").bearer_auth(key.reveal());
+        let answer = request.send().await.unwrap();
+        let (status, found) = (answer.status().as_u16(), answer.url().as_str().replacen(&url, "", 1));
+        (status, found, answer.text().await.unwrap())
+    };
+    for (path, leads_to) in [
+        ("/", "/builds?group=web"),
+        ("/builds?group=&submitter=me%26you", "/builds?submitter=me%26you&group=web"),
+        ("/tests", "/tests?group=web"),
+        ("/mine", "/mine?group=web"),
+        ("/builds?group=web&state=FINISHED", "/builds?group=web&state=FINISHED"),
+    ] {
+        let (status, found, text) = page(&locks.reader, path).await;
+        assert_eq!((status, found.as_str()), (200, leads_to), "{text}");
+    }
+    let (status, _, text) = page(&both, "/builds?state=FINISHED").await;
+    assert_eq!(status, 200);
+    assert!(
+        text.contains("href=\"/builds?state=FINISHED&amp;group=api\"") && text.contains("group=web"),
+        "{text}"
+    );
+    for path in ["/builds?group=other", "/builds?group=web&group=other", "/farm"] {
+        assert_eq!(page(&both, path).await.0, 403, "{path}");
+    }
+    // The API does not guess which group is meant.
+    assert_eq!(answer(client.get(format!("{url}/v1/builds")), &locks.reader).await.0, 403);
+}
+
+#[tokio::test]
+async fn builds_are_compared_by_those_who_may_read_both() {
+    let locks = Locks::new();
+    let farm = start(&locks, Farm::builder()).await;
+    let build = async |group: &str| {
+        let key = farm.submit(group, crate::check::request(&["true"])).await;
+        farm.wait_finished(&key, SOON).await;
+        key
+    };
+    let (first, second, foreign) = (build("web").await, build("web").await, build("other").await);
+    for (a, b, expected) in [
+        (first.to_string(), second.to_string(), 200),
+        (first.to_string(), second.id.to_string(), 200),
+        (first.to_string(), foreign.to_string(), 403),
+        (foreign.to_string(), first.to_string(), 403),
+        (foreign.to_string(), second.id.to_string(), 403),
+        ("web".to_owned(), second.id.to_string(), 403),
+    ] {
+        let path = format!("{}/compare?a={a}&b={b}", farm.http_url());
+        let request = http(&locks).get(path).header("accept", "text/html").bearer_auth(locks.reader.reveal());
+        assert_eq!(request.send().await.unwrap().status().as_u16(), expected, "{a} {b}");
+    }
 }
 
 #[tokio::test]
@@ -366,6 +433,7 @@ async fn builds_and_their_jobs_call_gateways_that_are_locked() {
     let request = model::BuildRequest {
         command,
         priority: Some(Priority::Interactive),
+        timeout_seconds: Some(60),
         ..model::BuildRequest::default()
     };
     let key = farm.submit("web", request).await;
@@ -388,6 +456,10 @@ async fn builds_and_their_jobs_call_gateways_that_are_locked() {
     let forged = stranger.and("authorization", &format!("Bearer {}", token.replace("/web/", "/other/")));
     assert_eq!(capabilities(&forged).await.unwrap_err().code(), Code::Unauthenticated);
     assert_eq!(key.group, group("web"));
+    // It ends by the clock of the farm, not by that of the gateway.
+    farm.replace("gateway", &WrongClock::ahead_by(7200).env()).await;
+    let build = grpc(&locks, &farm, None).await.and("authorization", &format!("Bearer {token}"));
+    capabilities(&build).await.unwrap();
 }
 
 #[tokio::test]
