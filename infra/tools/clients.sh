@@ -2,7 +2,7 @@
 # usage: clients.sh [--all]
 # Installs the clients that tests/e2e runs, the sources that they build, and what tests/system needs besides setup.sh into
 # .tools/: always Bazel, moto (S3), Azurite (Azure blobs), schemathesis and openapi-spec-validator (the HTTP API), Chromium
-# with chromedriver and axe-core (the pages), and oidc-provider (OpenID Connect); with --all also Lighthouse, and Bazel 2.1.0 and BuildStream if they are
+# with chromedriver and axe-core (the pages), oidc-provider (OpenID Connect), and what gives Debian's Bazel TLS; with --all also Lighthouse, and Bazel 2.1.0 and BuildStream if they are
 # available (their tests report it if they are not).
 set -euo pipefail
 
@@ -45,6 +45,7 @@ is_complete() {
     [ -x "$tools/bin/$name" ] || [ -f "$tools/absent/$name" ] || return 1
   done
   for name in "${SOURCES[@]}"; do [ -f "$tools/sources/$name.tar.gz" ] || return 1; done
+  [ -f "$tools/lib/bazel/libnetty_tcnative.so" ] || [ -f "$tools/absent/tls-of-bazel" ] || return 1
   [ -f "$tools/axe/axe.min.js" ] || return 1
   [ "$(cat "$tools/clients.stamp$all" 2>/dev/null)" = "$stamp" ]
 }
@@ -72,6 +73,17 @@ install_bazel() {
     install_old_bazel || fail "please install Bazel 4 (Debian's bazel-bootstrap) or npm"
     ln -sfn bazel-2.1 "$tools/bin/bazel"
   fi
+}
+
+# With it, Debian's Bazel has TLS: its Java classes are in the package of Bazel, and look for it under this name.
+install_tls_of_bazel() {
+  local work
+  private_apt deb || return 1
+  work=$(mktemp -d)
+  (cd "$work" && "${APT[@]}" download libnetty-tcnative-jni libapr1 && for deb in ./*.deb; do dpkg -x "$deb" .; done) || return 1
+  install -D -m 644 "$work"/usr/lib/*/jni/libnetty-tcnative.so "$tools/lib/bazel/libnetty_tcnative.so"
+  install -D -m 644 "$work"/usr/lib/*/libapr-1.so.0 "$tools/lib/bazel/libapr-1.so.0"
+  rm -rf "$work"
 }
 
 has_bazel_package() {
@@ -230,6 +242,7 @@ fi
 rm -rf "$tools/absent"
 for name in "${SOURCES[@]}"; do "$here/../demo/fetch.sh" "$name"; done
 install_bazel
+install_tls_of_bazel || absent tls-of-bazel "it needs Debian's libnetty-tcnative-jni and libapr1"
 install_moto || fail "please check that PyPI is reachable: pip could not install moto"
 install_openapi || fail "please check that PyPI is reachable: pip could not install schemathesis"
 install_azurite || fail "please install Node.js and npm (Debian's nodejs and npm); they install $AZURITE_PACKAGE"

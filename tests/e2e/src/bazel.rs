@@ -57,7 +57,18 @@ pub struct Running {
     began: Instant,
 }
 
+/// The folder of libraries with which Debian's Bazel has TLS; `None` when they are not installed.
+fn libraries() -> Option<PathBuf> {
+    let folder = tool("bazel").parent()?.parent()?.join("lib/bazel");
+    folder.is_dir().then_some(folder)
+}
+
 impl Version {
+    /// Whether this version can connect with TLS.
+    pub fn has_tls(self) -> bool {
+        self == Self::Two || libraries().is_some()
+    }
+
     /// Returns the program of this version; `None` when it is not installed.
     pub fn find(self) -> Option<PathBuf> {
         let found = match self {
@@ -84,6 +95,8 @@ impl Bazel {
         if !debian {
             // Debian's Bazel finds its other files through the system's configuration file.
             startup.push("--nosystem_rc".to_owned());
+        } else if let Some(folder) = libraries() {
+            startup.push(format!("--host_jvm_args=-Djava.library.path={}", folder.display()));
         }
         Self {
             program,
@@ -142,6 +155,7 @@ impl Bazel {
         process.args(args).current_dir(&self.workspace);
         // The caller's environment must not change the build.
         process.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").env("HOME", &self.logs);
+        process.envs(libraries().map(|folder| ("LD_LIBRARY_PATH", folder)));
         let text = self.logs.join(format!("{number}.txt"));
         let process = Process::start(&format!("bazel {command}"), process, &text, &self.guard);
         let name = self.workspace.file_name().expect("a workspace has a name");
