@@ -43,7 +43,7 @@ secure: tools build ## run the whole-system tests on servers that admit only tho
 attacks: tools build ## run the tests of attacks, and write their results into docs/security.md
 	@infra/security/attacks.sh
 
-permissions: tools build ## run the whole-system tests, and compare the subjects that each role used with its rights
+permissions: tools clients build ## run the tests of whole systems, and compare the subjects that each role used with its rights
 	@infra/security/permissions.sh
 
 e2e: tools build ## run all end-to-end tests: Bazel, BuildStream and a browser against a real farm

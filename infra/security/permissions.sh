@@ -7,5 +7,5 @@ traffic=$(mktemp -d)
 trap 'rm -rf "$traffic"' EXIT
 run=(cargo test)
 if command -v cargo-nextest >/dev/null; then run=(cargo nextest run --no-fail-fast); fi
-FOREBAY_TEST_TRAFFIC=$traffic "${run[@]}" --workspace --test system --test chaos
+FOREBAY_TEST_TRAFFIC=$traffic "${run[@]}" --workspace --test system --test chaos --test browser
 .tools/bin/python infra/security/permissions.py "$traffic"

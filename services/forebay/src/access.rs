@@ -99,7 +99,7 @@ enum AccessCommand {
         #[arg(long)]
         finish: bool,
         /// Remove the new signing key instead of the old one
-        #[arg(long, requires = "signing_key", conflicts_with = "finish")]
+        #[arg(long, conflicts_with = "finish")]
         cancel: bool,
         #[command(flatten)]
         seeds: Seeds,
@@ -289,6 +289,9 @@ pub(crate) async fn run(
             };
             let seeds = place.seeds(seeds)?;
             let (target, is_new) = match (key.name, key.signing_key) {
+                (Some(_), _) if cancel => {
+                    return Err(Failure::usage("--cancel is for signing keys: give --signing-key ACCOUNT"));
+                }
                 (Some(name), _) => {
                     (name.to_string(), change::rotate(&file, &name, finish, &seeds, globals.json)?)
                 }

@@ -77,18 +77,20 @@ impl SeedFolder {
         Err(SigningFault::Other { path, found: key.public(), wanted: wanted.to_owned() })
     }
 
-    /// The secret key that signs for an account. While a replacement is finished, the file of the next one has it.
+    /// The secret key that signs for an account, from either of its files: a replacement may have been killed between them.
     fn known_signing_key(
         &self,
         account: &AccountName,
         slot: Slot,
         wanted: &AccountKey,
     ) -> Result<SigningKey, SigningFault> {
-        let next = KeyFile::AccountSigning(account, Slot::Next);
-        match self.key(&next)?.filter(|key| key.public() == wanted.as_str()) {
-            Some(key) => Ok(key),
-            None => self.known_key(&KeyFile::AccountSigning(account, slot), wanted.as_str()),
+        for slot in [Slot::Current, Slot::Next] {
+            let found = self.key(&KeyFile::AccountSigning(account, slot))?;
+            if let Some(key) = found.filter(|key| key.public() == wanted.as_str()) {
+                return Ok(key);
+            }
         }
+        self.known_key(&KeyFile::AccountSigning(account, slot), wanted.as_str())
     }
 
     /// The secret key of a file that is there already, from a process that was killed, or a new one.
@@ -196,12 +198,15 @@ impl SeedFolder {
         name: &AccountName,
         step: SigningStep,
     ) -> Result<(Access, Vec<PathBuf>), SigningFault> {
-        self.put_in_place(access, name)?;
-        let (mut access, mut made) = (access.clone(), Vec::new());
-        let jwt = access.jwt.as_mut().ok_or(SigningFault::NoJwt)?;
+        let (mut changed, mut made) = (access.clone(), Vec::new());
+        let jwt = changed.jwt.as_mut().ok_or(SigningFault::NoJwt)?;
         let account = jwt.accounts.get_mut(name).ok_or_else(|| SigningFault::NoAccount(name.to_string()))?;
+        let current = account.signing.current.clone();
         match (step, account.signing.next.clone()) {
             (SigningStep::Begin, None) => {
+                // The folder may be another one.
+                self.known_signing_key(name, Slot::Current, &current)?;
+                self.settle_signing(access, name)?;
                 let key =
                     self.made_key(&KeyFile::AccountSigning(name, Slot::Next), Signs::Users, &mut made)?;
                 account.signing.next = Some(public(&key)?);
@@ -211,40 +216,35 @@ impl SeedFolder {
                 return Err(SigningFault::NotUsed(name.to_string()));
             }
             (SigningStep::Finish, Some(next)) => {
+                // Without it, nothing could sign for the account any more.
+                self.known_signing_key(name, Slot::Next, &next)?;
                 (account.signing, account.next_is_used) = (Keys::one(next), false);
             }
             (SigningStep::Cancel, Some(_)) => {
+                self.known_signing_key(name, Slot::Current, &current)?;
                 (account.signing.next, account.next_is_used) = (None, false);
             }
             // It was made before.
             (SigningStep::Begin, Some(_)) | (SigningStep::Finish | SigningStep::Cancel, None) => {}
         }
-        Ok((access, made))
+        Ok((changed, made))
     }
 
-    /// Removes the file of a key that no longer signs for an account of the stored description.
+    /// Puts the key that signs for an account of the stored description into its file, and removes that of another one, unless a
+    /// replacement goes on.
     ///
     /// # Errors
     ///
     /// Fails if a key cannot be read or written.
     pub fn settle_signing(&self, access: &Access, name: &AccountName) -> Result<(), SigningFault> {
-        self.put_in_place(access, name)?;
         let account = access.jwt().and_then(|jwt| jwt.accounts.get(name));
-        if account.is_none_or(|account| account.signing.next.is_none()) {
-            remove_file(self.key_path(&KeyFile::AccountSigning(name, Slot::Next)))?;
-        }
-        Ok(())
-    }
-
-    /// Puts the key that now signs for an account in place of the one that it replaced, if that was not done.
-    fn put_in_place(&self, access: &Access, name: &AccountName) -> Result<(), SigningFault> {
-        let account = access.jwt().and_then(|jwt| jwt.accounts.get(name));
-        let next = KeyFile::AccountSigning(name, Slot::Next);
-        let is_current =
-            |key: SigningKey| account.is_some_and(|account| account.signing.current.as_str() == key.public());
+        let Some(account) = account.filter(|account| account.signing.next.is_none()) else { return Ok(()) };
+        let is_current = |key: SigningKey| key.public() == account.signing.current.as_str();
+        let [current, next] = [Slot::Current, Slot::Next].map(|slot| KeyFile::AccountSigning(name, slot));
         if self.key(&next)?.is_some_and(is_current) {
-            let current = self.key_path(&KeyFile::AccountSigning(name, Slot::Current));
-            rename(self.key_path(&next), &current)?;
+            rename(self.key_path(&next), &self.key_path(&current))?;
+        } else if self.key(&current)?.is_some_and(is_current) {
+            remove_file(self.key_path(&next))?;
         }
         Ok(())
     }

@@ -8,6 +8,10 @@ use tokio::{sync::watch, time::Instant};
 /// Time for which nats-server refuses a user before it counts as refused: while keys are replaced, it may refuse for a moment.
 const REFUSED_AFTER: Duration = Duration::from_secs(10);
 
+/// The server does not accept the key, or there is none to prove who the user is.
+const REFUSALS: [ConnectErrorKind; 2] =
+    [ConnectErrorKind::AuthorizationViolation, ConnectErrorKind::Authentication];
+
 /// Since when nats-server has refused all attempts to connect. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Admission(Arc<watch::Sender<Option<Instant>>>);
@@ -25,7 +29,7 @@ impl Admission {
             Event::Connected => false,
             // An attempt to connect has failed. The client passes on the text of the error only.
             Event::ClientError(ClientError::Other(error)) => {
-                *error == ConnectErrorKind::AuthorizationViolation.to_string()
+                REFUSALS.iter().any(|kind| *error == kind.to_string())
             }
             Event::Disconnected
             | Event::LameDuckMode
@@ -88,7 +92,8 @@ mod tests {
         assert!(within(1).await);
         admission.on(&Event::Connected);
         assert!(!within(60).await);
-        refuse();
+        // The file of the key is gone.
+        fail(ConnectErrorKind::Authentication);
         assert!(!within(9).await);
         // The server does not answer at all.
         fail(ConnectErrorKind::Io);

@@ -32,7 +32,7 @@ pub enum BusError {
     #[error(transparent)]
     Denied(#[from] Denied),
     #[error(
-        "nats-server no longer admits {user}: its key was revoked or replaced, or its JWT has expired; ask an operator"
+        "nats-server no longer admits {user}: its key was revoked or replaced, its file is gone, or its JWT has expired; ask an operator"
     )]
     Refused {
         /// Name of the user.

@@ -257,7 +257,8 @@ impl Guard {
 
     /// A person with some groups asks for a page without saying for which group: leads to that of their group, or to a choice.
     fn by_group(&self, caller: &Caller, need: RouteNeed, request: &Request) -> Option<Response> {
-        let pages = self.pages.filter(|_| wants_page(request) && request.method() == Method::GET)?;
+        let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+        let pages = self.pages.filter(|_| wants_page(request) && is_read)?;
         match pages_by_group(&caller.rights, need, request.uri()).as_slice() {
             [] => None,
             [(_, only)] => Some(Redirect::to(only).into_response()),
@@ -343,8 +344,8 @@ fn pages_by_group(rights: &Rights, need: RouteNeed, uri: &Uri) -> Vec<(Group, St
     groups.iter().map(|group| (group.clone(), path_for(group))).collect()
 }
 
-/// The groups of the builds that the parameters `a` and `b` name: a build without a group is in that of the other. Empty if one of
-/// them is invalid.
+/// The groups of the builds that the parameters `a` and `b` name: a build without a group is in that of the other.
+/// Empty if one of them is invalid.
 fn groups_of_builds(uri: &Uri) -> Vec<Group> {
     let builds = parameters(uri).into_iter().filter(|(name, _)| name == "a" || name == "b");
     let named = builds.filter_map(|(_, build)| build.trim().split_once('/').map(|(group, _)| group.parse()));

@@ -52,7 +52,7 @@ fn has_no_connection(error: &RedisError) -> bool {
 }
 
 impl Link {
-    /// Connects once.
+    /// Connects once, with the files of TLS as they are now.
     ///
     /// # Errors
     ///

@@ -352,7 +352,7 @@ impl Farm {
         let drain = Duration::from_secs(self.settings.drain_seconds);
         tokio::select! {
             () = take_down(&mut self.supervisors, &self.roster, drain) => {}
-            () = signals.next_signal() => {
+            () = signals.another() => {
                 info!("received another stop signal, killing everything");
                 self.roster.withdraw();
                 self.supervisors.iter().for_each(Supervisor::kill);

@@ -7,8 +7,8 @@ use tokio::sync::oneshot;
 /// The option to stop at the end of standard input.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub struct StopAtEof {
-    /// Stop when standard input ends. A program that holds the other end of a pipe takes this process with it, whatever ends that
-    /// program
+    /// Stop when standard input ends: a program that holds the other end of a pipe takes this process with it,
+    /// whatever ends that program
     #[arg(long)]
     stop_at_eof: bool,
 }

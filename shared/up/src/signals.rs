@@ -10,6 +10,8 @@ use crate::error::UpError;
 pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    /// Whether that request came: then the first signal is not another one.
+    other_came: bool,
     /// None: it came, or counts no more.
     other: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
@@ -20,7 +22,7 @@ impl Signals {
         let on =
             |kind| signal(kind).map_err(|source| UpError::System { what: "listening for signals", source });
         let (terminate, interrupt) = (on(SignalKind::terminate())?, on(SignalKind::interrupt())?);
-        Ok(Self { terminate, interrupt, other: Some(Box::pin(other)) })
+        Ok(Self { terminate, interrupt, other_came: false, other: Some(Box::pin(other)) })
     }
 
     /// Waits for the next request to stop.
@@ -34,13 +36,16 @@ impl Signals {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
-            () = other => self.other = None,
+            () = other => (self.other, self.other_came) = (None, true),
         }
     }
 
-    /// Waits for the next signal.
-    pub(crate) async fn next_signal(&mut self) {
+    /// After the first request to stop, waits for a signal that is another one.
+    pub(crate) async fn another(&mut self) {
         self.other = None;
+        if std::mem::take(&mut self.other_came) {
+            self.next().await;
+        }
         self.next().await;
     }
 }

@@ -7,7 +7,7 @@ use std::{
 
 use access::{
     Access, AccountName, Change, ChangeError, Days, Instance, Role, Rotation, SeedFolder, ServiceName,
-    SigningFault, SigningStep, Who,
+    SigningFault, SigningStep, Slot, Who,
 };
 use credentials::SeedFault;
 use serde_json::json;
@@ -138,12 +138,17 @@ pub(super) fn rotate(
     seeds: &Path,
     as_json: bool,
 ) -> Result<bool, Failure> {
-    let (seeds, locked) = (SeedFolder::new(seeds), file.lock()?);
+    let (seeds, locked) = (existing_folder(seeds)?, file.lock()?);
     let step = if finish { Rotation::Finish } else { Rotation::Begin };
     let change = Change::Rotate(who.clone(), step);
     if finish {
         // Both keys are valid until the description changes.
-        make(&existing(&locked)?, &change, &seeds)?;
+        let access = existing(&locked)?;
+        let (changed, _) = make(&access, &change, &seeds)?;
+        let has_new = seeds.read(who, Slot::Next).map_err(|error| seed_failure(&error))?.is_some();
+        if changed != access && !has_new && !as_json {
+            say(&format!("the new key of {who} is not in the folder: its client must have it already"));
+        }
         seeds.replace(who).map_err(|error| seed_failure(&error))?;
     }
     apply(&locked, &change, &seeds, as_json)
@@ -157,7 +162,7 @@ pub(super) fn rotate_signing(
     seeds: &Path,
     as_json: bool,
 ) -> Result<bool, Failure> {
-    let (seeds, locked) = (SeedFolder::new(seeds), file.lock()?);
+    let (seeds, locked) = (existing_folder(seeds)?, file.lock()?);
     let access = existing(&locked)?;
     let (changed, made) = seeds.rotate_signing(&access, account, step).map_err(|error| match &error {
         SigningFault::NoJwt | SigningFault::NoAccount(_) | SigningFault::NotUsed(_) => {
@@ -178,6 +183,14 @@ pub(super) fn rotate_signing(
     }
     report(is_new, &made, as_json)?;
     Ok(is_new)
+}
+
+/// The folder of keys that are replaced. A mistyped one would get new keys, of which no client learns.
+fn existing_folder(seeds: &Path) -> Result<SeedFolder, Failure> {
+    if seeds.is_dir() {
+        return Ok(SeedFolder::new(seeds));
+    }
+    Err(Failure::usage(format!("{} is not a folder: name that of the keys with --seeds", seeds.display())))
 }
 
 fn existing(locked: &Locked) -> Result<Access, Failure> {

@@ -161,3 +161,34 @@ async fn a_replacement_that_is_killed_between_its_files_goes_on() {
     }
     assert!(!current.exists() && !next.exists());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_new_key_a_replacement_does_not_finish_and_changes_nothing() {
+    let mut world = World::start_in(Mode::Jwt).await;
+    let account: AccountName = "TENANT_a".parse().unwrap();
+    let file = |name: &str| world.folder.path().join(format!("seeds/TENANT_a.signing{name}.nk"));
+    let (current, next, away) = (file(""), file(".next"), file(".away"));
+    world.rotate_signing(&account, Begin).unwrap();
+    world.push().await;
+    let keys = || (fs::read_to_string(&current).ok(), fs::read_to_string(&next).ok());
+    // It is lost, or it is that of another account.
+    fs::rename(&next, &away).unwrap();
+    let refused = world.rotate_signing(&account, Finish);
+    assert!(matches!(refused, Err(SigningFault::Missing { .. })), "{refused:?}");
+    fs::copy(world.folder.path().join("seeds/FARM.signing.nk"), &next).unwrap();
+    let before = keys();
+    let refused = world.rotate_signing(&account, Finish);
+    assert!(matches!(refused, Err(SigningFault::Other { .. })), "{refused:?}");
+    assert_eq!(keys(), before);
+    // Each in the file of the other.
+    fs::rename(&current, &next).unwrap();
+    fs::rename(&away, &current).unwrap();
+    world.rotate_signing(&account, Finish).unwrap();
+    assert!(!next.exists());
+    world.push().await;
+    world.connect("a/ci").await;
+    // A folder that does not have the key of the account is another one.
+    fs::rename(&current, &away).unwrap();
+    let refused = world.rotate_signing(&account, Begin);
+    assert!(matches!(refused, Err(SigningFault::Missing { .. })) && !next.exists(), "{refused:?}");
+}

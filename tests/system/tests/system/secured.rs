@@ -222,6 +222,8 @@ async fn a_tenant_is_added_to_a_running_farm_and_is_out_within_seconds_when_it_i
     assert_eq!(line.as_deref(), Some("succeeded"));
     let line = tokio::time::timeout(SOON, lines.next_line()).await.unwrap().unwrap();
     assert!(line.as_deref().is_some_and(|line| line.ends_with(" events")), "{line:?}");
+    // Clients have copies of their keys.
+    fs::copy(farm.file("seeds/payments.ci.seed"), farm.folder.path().join("payments.ci.seed")).unwrap();
     let (submit, queued) = following(&farm, &endpoints).await;
     assert!(queued.contains("in group payments"), "{queued}");
     farm.access(&["revoke", "payments/ci"]).await;
@@ -251,7 +253,7 @@ async fn following(farm: &Secured, endpoints: &Endpoints) -> (Child, String) {
         "100",
     ]);
     submit.current_dir(farm.folder.path()).env("FOREBAY_NATS_URL", &endpoints.nats);
-    submit.env("FOREBAY_SEED_FILE", farm.file("seeds/payments.ci.seed"));
+    submit.env("FOREBAY_SEED_FILE", "payments.ci.seed");
     submit.env("FOREBAY_SERVERS_CA_FILE", farm.file("ca.pem")).stderr(Stdio::piped()).kill_on_drop(true);
     let mut submit = submit.spawn().unwrap();
     let mut errors = BufReader::new(submit.stderr.take().unwrap());

@@ -64,9 +64,8 @@ async fn status_is(farm: &Farm, worker: &WorkerId, wanted: WorkerStatus) -> Opti
     tokio::time::timeout(SOON, looks).await.unwrap_or_else(|_| panic!("the worker is not {wanted:?}"))
 }
 
-#[tokio::test]
-async fn a_worker_that_cannot_run_builds_gives_them_back_and_closes_until_it_can() {
-    let farm = Farm::builder().without("gateway").workspaces(1).start().await;
+/// The worker of a farm, when its first heartbeat has come.
+async fn first_worker(farm: &Farm) -> WorkerId {
     let first = async {
         loop {
             if let Some(view) = farm.client().workers().await.unwrap().into_iter().next() {
@@ -75,7 +74,13 @@ async fn a_worker_that_cannot_run_builds_gives_them_back_and_closes_until_it_can
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    let worker = tokio::time::timeout(SOON, first).await.expect("a worker");
+    tokio::time::timeout(SOON, first).await.expect("a worker")
+}
+
+#[tokio::test]
+async fn a_worker_that_cannot_run_builds_gives_them_back_and_closes_until_it_can() {
+    let farm = Farm::builder().without("gateway").workspaces(1).start().await;
+    let worker = first_worker(&farm).await;
     // No folder can be made there.
     let folder = farm.data().join("workspaces").join(worker.as_str());
     let away = folder.with_extension("away");
@@ -105,8 +110,7 @@ async fn a_worker_that_cannot_run_builds_gives_them_back_and_closes_until_it_can
 #[tokio::test]
 async fn a_fault_that_soon_passes_costs_no_build_although_there_is_no_other_worker() {
     let farm = Farm::builder().without("gateway").workspaces(1).start().await;
-    let workers = farm.client().workers().await.unwrap();
-    let folder = farm.data().join("workspaces").join(workers[0].heartbeat.worker.as_str());
+    let folder = farm.data().join("workspaces").join(first_worker(&farm).await.as_str());
     let away = folder.with_extension("away");
     fs::rename(&folder, &away).unwrap();
     let key = farm.submit("g", script("true")).await;
