@@ -230,8 +230,8 @@ impl SeedFolder {
         Ok((changed, made))
     }
 
-    /// Puts the key that signs for an account of the stored description into its file, and removes that of another one, unless a
-    /// replacement goes on.
+    /// Puts the key that signs for an account of the stored description into its file, and removes that of another one. Changes nothing
+    /// while both keys sign.
     ///
     /// # Errors
     ///
