@@ -281,17 +281,17 @@ fn stop_on_signals(stop: &CancellationToken) -> Result<(), Failure> {
     let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
     let stop = stop.clone();
     tokio::spawn(async move {
-        for is_first in std::iter::once(true).chain(std::iter::repeat(false)) {
+        let mut next = async || {
             tokio::select! {
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
             }
-            if !is_first {
-                std::process::exit(i32::from(FAILED));
-            }
-            info!("received stop signal, draining; send it again to exit immediately");
-            stop.cancel();
-        }
+        };
+        next().await;
+        info!("received stop signal, draining; send it again to exit immediately");
+        stop.cancel();
+        next().await;
+        std::process::exit(i32::from(FAILED));
     });
     Ok(())
 }

@@ -45,7 +45,8 @@ impl fmt::Debug for Link {
     }
 }
 
-fn has_no_connection(error: &RedisError) -> bool {
+/// Whether a call failed because its connection was lost, or could not be made.
+pub(crate) fn has_no_connection(error: &RedisError) -> bool {
     // A certificate without its key fails before there is a connection.
     let cannot_connect = error.kind() == ErrorKind::InvalidClientConfig;
     cannot_connect || error.is_io_error() || error.is_connection_dropped()
@@ -112,13 +113,13 @@ fn changed(
     texts: &PemTexts,
     config: &ConnectionManagerConfig,
 ) -> Result<Option<(PemTexts, ConnectionManager)>, IndexError> {
-    let tls = &server.credentials.tls;
-    if tls.texts().map_err(unusable)? == *texts {
+    let (client, found) = client(server)?;
+    if found == *texts {
         return Ok(None);
     }
-    tls.client_config().map_err(unusable)?;
-    let (client, texts) = client(server)?;
+    // The client does not compare a certificate with its key before it connects.
+    server.credentials.tls.client_config().map_err(unusable)?;
     let connection = ConnectionManager::new_lazy_with_config(client, config.clone());
     let unreachable = |source| IndexError::Unreachable { url: server.shown(), source };
-    Ok(Some((texts, connection.map_err(unreachable)?)))
+    Ok(Some((found, connection.map_err(unreachable)?)))
 }

@@ -11,6 +11,7 @@ use redis::{Cmd, FromRedisValue, RedisError, cmd};
 use crate::{
     Index, IndexError,
     connection::measured,
+    link::has_no_connection,
     script::{META, key},
 };
 
@@ -215,10 +216,7 @@ impl Index {
         let mut retries = 0;
         loop {
             match self.link.call(async |connection| command.query_async(connection).await).await {
-                Err(error)
-                    if retries < QUERY_RETRIES_MAX
-                        && (error.is_io_error() || error.is_connection_dropped()) =>
-                {
+                Err(error) if retries < QUERY_RETRIES_MAX && has_no_connection(&error) => {
                     retries += 1;
                     tokio::time::sleep(QUERY_RETRY_DELAY).await;
                 }

@@ -41,8 +41,8 @@ pub use names::WATCHDOG;
 
 use crate::{farm::Farm, folder::Folder, signals::Signals};
 
-/// Runs a farm until SIGTERM or SIGINT, and with `--stop-at-eof` until standard input ends. The caller has already called [`UpArgs::apply_autoscale`] and checked the
-/// settings. `json` prints the endpoints as JSON to stdout.
+/// Runs a farm until SIGTERM or SIGINT, and with `--stop-at-eof` until standard input ends. The caller has already called
+/// [`UpArgs::apply_autoscale`] and checked the settings. `json` prints the endpoints as JSON to stdout.
 pub async fn run(args: UpArgs, settings: Settings, patience: Patience, json: bool) -> Result<(), UpError> {
     let began = Instant::now();
     let mut signals = Signals::listen(args.stop_at_eof.reached())?;

@@ -44,7 +44,7 @@ impl Apply<'_> {
         // Until the servers have it: what another command has changed meanwhile must not be given to them first.
         let locked = file.lock()?;
         let Written { access, signer, mut issued } = self.write(&locked)?;
-        let mut pushed = Pushed::default();
+        let (mut pushed, mut findings) = (Pushed::default(), Vec::new());
         if self.push {
             for url in &self.target.urls {
                 let credentials = Credentials { seed: None, tls: self.tls.clone() };
@@ -54,13 +54,10 @@ impl Apply<'_> {
                 pushed.updated.extend(changed.updated);
                 pushed.closed.extend(changed.closed);
             }
-        }
-        if self.push && signer.has_new_keys() {
-            let new = self.issue_by_new_keys(&locked, &access, signer)?;
-            issued = IssuedTokens { written: [issued.written, new.written].concat(), ..new };
-        }
-        let mut findings = Vec::new();
-        if self.push {
+            if signer.has_new_keys() {
+                let new = self.issue_by_new_keys(&locked, &access, signer)?;
+                issued = IssuedTokens { written: [issued.written, new.written].concat(), ..new };
+            }
             let found = probe(&access, &self.target.seeds, &self.target.urls, &self.tls).await;
             findings.extend(found.iter().map(|finding| telemetry::error_chain(finding)));
         }

@@ -66,24 +66,61 @@ async fn line(lines: &mut Lines<BufReader<tokio::process::ChildStdout>>, within:
     tokio::time::timeout(within, lines.next_line()).await.unwrap().unwrap().unwrap_or_default()
 }
 
-#[tokio::test]
-async fn accounts_change_without_a_reload_and_python_uses_the_files_of_users() {
-    let folder = Folder::new();
-    let (guard, port) = (Guard::start(folder.path()), Port::reserve());
+/// Describes a tenant with a publisher, and writes the configuration of nats-server.
+async fn describe(folder: &Folder) {
     folder.json("init --jwt --seeds seeds").await;
     folder.json("grant tenant one --group g --priority batch --seeds seeds").await;
     folder.json("grant publisher one/ci --seeds seeds").await;
     folder.json(APPLY).await;
+}
+
+async fn create_streams(folder: &Folder, url: &str) {
+    let mut topology = bare_command(&["topology", "--apply", "--nats", url]);
+    topology.current_dir(folder.path()).env("FOREBAY_SEED_FILE", "seeds/topology.1.creds");
+    let output = Output::of(topology).await;
+    assert_eq!(output.code, 0, "{output:?}");
+}
+
+#[tokio::test]
+async fn a_push_gives_a_new_signing_key_to_servers_and_users_before_the_old_one_ends() {
+    let folder = Folder::new();
+    let (guard, port) = (Guard::start(folder.path()), Port::reserve());
+    describe(&folder).await;
+    let _process = nats(&folder, &port, &guard).await;
+    let url = format!("nats://127.0.0.1:{}", port.number());
+    create_streams(&folder, &url).await;
+    let push = format!("{APPLY} --push --server {url}");
+    folder.json(&push).await;
+    let rotate = "rotate --signing-key TENANT_one --seeds seeds";
+    assert_eq!(folder.json(rotate).await["seeds"], serde_json::json!(["seeds/TENANT_one.signing.next.nk"]));
+    assert!(folder.refused(&format!("{rotate} --finish")).await.contains("--push"));
+    // Without a push, servers do not know the new key.
+    assert_eq!(folder.json(APPLY).await["issued"], serde_json::json!([]));
+    let done = folder.json(&push).await;
+    assert_eq!(done["updated"], serde_json::json!(["TENANT_one"]));
+    assert_eq!(done["issued"], serde_json::json!(["seeds/one.ci.creds"]));
+    assert_eq!(folder.json(&format!("{rotate} --finish")).await["changed"], true);
+    // The push checks with the files of users that these reach the farm.
+    let done = folder.json(&push).await;
+    assert_eq!(done["updated"], serde_json::json!(["TENANT_one"]));
+    assert_eq!((&done["issued"], &done["findings"]), (&serde_json::json!([]), &serde_json::json!([])));
+    // What replaces nothing is refused.
+    assert!(folder.refused("rotate one/ci --cancel --seeds seeds").await.contains("--signing-key"));
+    assert!(folder.refused("rotate --signing-key FARM --seeds elsewhere").await.contains("not a folder"));
+}
+
+#[tokio::test]
+async fn accounts_change_without_a_reload_and_python_uses_the_files_of_users() {
+    let folder = Folder::new();
+    let (guard, port) = (Guard::start(folder.path()), Port::reserve());
+    describe(&folder).await;
     let _process = nats(&folder, &port, &guard).await;
     let url = format!("nats://127.0.0.1:{}", port.number());
     let push = format!("{APPLY} --push --server {url}");
     // The streams do not exist: what the tenant would publish has no receiver, which must not pass silently.
     let output = folder.run(&push).await;
     assert!(output.code == 1 && output.stderr.contains("user one/ci"), "{output:?}");
-    let mut topology = bare_command(&["topology", "--apply", "--nats", &url]);
-    topology.current_dir(folder.path()).env("FOREBAY_SEED_FILE", "seeds/topology.1.creds");
-    let output = Output::of(topology).await;
-    assert_eq!(output.code, 0, "{output:?}");
+    create_streams(&folder, &url).await;
     let done = folder.json(&push).await;
     assert_eq!((&done["updated"], &done["findings"]), (&serde_json::json!([]), &serde_json::json!([])));
     let mut client = python("tests/system/python/creds.py");
