@@ -21,7 +21,7 @@ build: ## compile the workspace
 	cargo build --workspace
 
 binary: ## compile only the forebay binary
-	cargo build -p forebay
+	@infra/compile/compile.py
 
 lint: ## check formatting and run clippy; warnings are errors
 	cargo fmt --all --check
@@ -31,7 +31,9 @@ check-rules: ## check the rules of Prometheus with their tests, and the expressi
 	@infra/tools/prometheus.sh
 	@infra/prometheus/check.sh
 
-test: tools clients lint check-rules build ## run lint, then every test against a real nats-server and redis-server
+# All programs in one run of cargo, which keeps both processors busy; the tools are installed meanwhile.
+test: ## run every test against a real nats-server and redis-server
+	@infra/tools/beside.sh "$(MAKE) -s clients check-rules" "cargo build --workspace --all-targets"
 	$(RUN_TESTS) --workspace
 
 chaos: tools build ## run the chaos tests in their long form: FOREBAY_CHAOS_MINUTES=4
@@ -88,7 +90,8 @@ bench-guard: tools binary ## fail if builds or actions cost more than docs/bench
 bench-baseline: tools binary ## write docs/benchmarks.json: the costs on this machine
 	TMPDIR=$(BENCH_TMPDIR) $(FOREBAY) bench guard --write "$$(git describe --always --dirty --abbrev=12)"
 
-demo: tools binary ## start a farm on this machine and compile zlib, bzip2 and Lua on it, then on one that is locked
+demo: ## start a farm on this machine and compile zlib, bzip2 and Lua on it, then on one that is locked
+	@python3 infra/demo/prepare.py
 	python3 infra/demo/demo.py
 	python3 infra/demo/demo.py --secure
 

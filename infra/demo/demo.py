@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
-FOREBAY = ROOT / "target/debug/forebay"
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+FOREBAY = Path(os.environ.get("FOREBAY_BIN", TARGET / "debug/forebay")).resolve()
 START_SECONDS, STOP_SECONDS, DEMO_SECONDS = 60, 30, 600
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use invariant::Present as _;
 use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
@@ -139,24 +140,27 @@ pub fn from_json<T: DeserializeOwned>(payload: &[u8]) -> Result<T, DecodeError> 
 }
 
 pub(crate) fn decode<T: DeserializeOwned>(encoding: Encoding, payload: &[u8]) -> Result<T, DecodeError> {
+    let decoded = match encoding {
+        Encoding::Json => serde_json::from_slice(payload).map_err(DecodeError::from),
+        Encoding::MessagePack => rmp_serde::from_slice(payload).map_err(DecodeError::from),
+    };
+    decoded.map_err(|error| match untyped(encoding, payload) {
+        Some(value) => with_field_path::<T>(error, value),
+        None => error,
+    })
+}
+
+fn untyped(encoding: Encoding, payload: &[u8]) -> Option<Value> {
     match encoding {
-        Encoding::Json => serde_json::from_slice(payload).map_err(|error| {
-            let mut again = serde_json::Deserializer::from_slice(payload);
-            with_field_path::<T, _>(error.into(), &mut again)
-        }),
-        Encoding::MessagePack => rmp_serde::from_slice(payload).map_err(|error| {
-            let mut again = rmp_serde::Deserializer::from_read_ref(payload);
-            with_field_path::<T, _>(error.into(), &mut again)
-        }),
+        Encoding::Json => serde_json::from_slice(payload).ok(),
+        Encoding::MessagePack => rmp_serde::from_slice(payload).ok(),
     }
 }
 
-/// Adds the path of the field to an error. Tracking paths costs time, so a message is decoded again only on failure.
-fn with_field_path<'de, T: DeserializeOwned, D: serde::Deserializer<'de>>(
-    error: DecodeError,
-    again: D,
-) -> DecodeError {
-    let failed = serde_path_to_error::deserialize::<D, T>(again).err();
+/// Adds the path of the field to an error. Tracking paths costs time, so a message is decoded again only on failure; and
+/// from one form of both encodings, because the code that tracks a type is compiled once per form.
+fn with_field_path<T: DeserializeOwned>(error: DecodeError, again: Value) -> DecodeError {
+    let failed = serde_path_to_error::deserialize::<Value, T>(again).err();
     let at = failed.map(|error| error.path().to_string()).unwrap_or_default();
     if at.is_empty() || at == "." { error } else { DecodeError::Field { at, source: Box::new(error) } }
 }

@@ -1,6 +1,7 @@
 //! What the tree must keep and people forget.
 
 mod attacks;
+mod budget;
 mod circles;
 mod dependencies;
 mod documents;

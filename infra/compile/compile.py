@@ -1,0 +1,192 @@
+#!/usr/bin/env python3
+"""Compiles the forebay binary, shows how far it is, and measures what compiling costs.
+
+usage: compile.py [--budget FILE]
+
+The remaining time is estimated from the source bytes of the crates that are done and of those that are not. With --budget,
+prints the processor time by crate, and exits with 1 if an empty target folder costs more than the budget
+`compile_processor_seconds` of FILE. The budget is not checked if some crates were compiled already.
+"""
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = "forebay"
+# A crate's cost does not grow with its source beyond this: such crates are lists of constants.
+MOST_BYTES = 400_000
+# What a crate costs besides its source, in bytes.
+START_BYTES = 15_000
+PRINT_SECONDS = 20
+SHOWN_CRATES = 25
+
+
+def metadata():
+    """What `cargo metadata` prints, for the platform of this machine."""
+    host = next(line.split()[1] for line in output("rustc", "-vV").splitlines() if line.startswith("host:"))
+    return json.loads(output("cargo", "metadata", "--format-version=1", "--locked", f"--filter-platform={host}"))
+
+
+def output(*command):
+    """Runs the command in the root of the repository and returns its output."""
+    return subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+class Packages:
+    """The packages that the binary is made of."""
+
+    def __init__(self):
+        found = metadata()
+        self._nodes = {node["id"]: node for node in found["resolve"]["nodes"]}
+        packages = {package["id"]: package for package in found["packages"]}
+        members = [packages[identity] for identity in found["workspace_members"]]
+        self.ours = {package["name"] for package in members}
+        root = next(package["id"] for package in members if package["name"] == PACKAGE)
+        self.costs = {identity: expected_cost(packages[identity]) for identity in self._compiled_for(root)}
+
+    def _compiled_for(self, root):
+        todo, seen = [root], {root}
+        while todo:
+            for dependency in self._nodes[todo.pop()]["deps"]:
+                kinds = {kind["kind"] for kind in dependency["dep_kinds"]}
+                if kinds - {"dev"} and dependency["pkg"] not in seen:
+                    seen.add(dependency["pkg"])
+                    todo.append(dependency["pkg"])
+        return seen
+
+
+def expected_cost(package):
+    """What the package costs, in bytes of source."""
+    source = Path(package["manifest_path"]).parent / "src"
+    return START_BYTES + min(MOST_BYTES, sum(path.stat().st_size for path in source.rglob("*.rs")))
+
+
+class Progress:
+    """The line that shows how much is compiled: rewritten on a terminal, else printed now and then."""
+
+    def __init__(self, costs):
+        self.costs, self.done, self.fresh = costs, set(), set()
+        self.start = self.printed = time.monotonic()
+        self.terminal = sys.stdout.isatty()
+
+    def add(self, identity, fresh):
+        """A part of the package is there; `fresh`: it was compiled before."""
+        if identity in self.costs and identity not in self.done:
+            self.done.add(identity)
+            if fresh:
+                self.fresh.add(identity)
+            self.show()
+
+    def remaining_seconds(self):
+        """An estimate, or None as long as too little is done for one."""
+        cost = lambda which: sum(self.costs[identity] for identity in which)
+        compiled = cost(self.done - self.fresh)
+        left = cost(self.costs) - cost(self.done)
+        elapsed = time.monotonic() - self.start
+        return elapsed * left / compiled if compiled > 0 and elapsed > 10 else None
+
+    def show(self):
+        """Prints the line if it is time to."""
+        now = time.monotonic()
+        if not self.terminal and now - self.printed < PRINT_SECONDS:
+            return
+        self.printed = now
+        text = f"compiling: {len(self.done)} of {len(self.costs)} crates"
+        left = self.remaining_seconds()
+        if left is not None:
+            text += f", about {left / 60:.1f} minutes left" if left > 60 else f", about {left:.0f} s left"
+        print(f"\r\x1b[K{text}" if self.terminal else text, end="" if self.terminal else "\n", flush=True)
+
+    def end(self):
+        """Clears the line."""
+        if self.terminal:
+            print("\r\x1b[K", end="", flush=True)
+
+
+def build(progress, env):
+    """Runs cargo, which prints only warnings and errors; returns its exit code."""
+    command = ["cargo", "build", "--quiet", "--locked", "--package", PACKAGE]
+    command += ["--message-format", "json-render-diagnostics"]
+    with subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True) as cargo:
+        for line in cargo.stdout:
+            message = json.loads(line) if line.startswith("{") else {}
+            targets = message.get("target", {}).get("kind", [])
+            if message.get("reason") == "compiler-artifact" and "custom-build" not in targets:
+                progress.add(message["package_id"], message["fresh"])
+    progress.end()
+    return cargo.returncode
+
+
+def children_seconds():
+    """Processor time of this process's children so far."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def clock_seconds(text):
+    """Seconds of a time as the shell prints it: 1m2.5s"""
+    minutes, seconds = text.rstrip("s").split("m")
+    return 60 * int(minutes) + float(seconds)
+
+
+def by_crate(log):
+    """Processor seconds of rustc by crate, from the lines that rustc_times.sh wrote."""
+    seconds = defaultdict(float)
+    for line in log.read_text().splitlines():
+        crate, *times = line.split()
+        seconds[crate] += sum(clock_seconds(time) for time in times)
+    return seconds
+
+
+def check(budget, total, shares, ours, fresh):
+    """Prints the costs, and returns whether the budget holds."""
+    import tomllib  # Python 3.11: only CI checks
+
+    own = sum(seconds for crate, seconds in shares.items() if crate in ours)
+    print(f"compile: {total:.0f} s of processor time; {own:.0f} s of it for our own crates, "
+          f"{sum(shares.values()) - own:.0f} s for those of registries, the rest for build scripts, C code and cargo")
+    for crate, seconds in sorted(shares.items(), key=lambda share: -share[1])[:SHOWN_CRATES]:
+        print(f"compile: {seconds:6.1f} s {100 * seconds / total:4.1f} % {crate}")
+    if fresh:
+        print(f"compile: the budget is not checked, since {fresh} crates were compiled before")
+        return True
+    limit = tomllib.loads(budget.read_text())["compile_processor_seconds"]["limit"]
+    if total > limit:
+        print(f"compile: {total:.0f} s are more than the budget of {limit} s in {budget}", file=sys.stderr)
+    return total <= limit
+
+
+def main():
+    """Compiles; returns the exit code."""
+    parser = argparse.ArgumentParser(description="compile the forebay binary, and show how far it is")
+    parser.add_argument("--budget", type=Path, help="print what each crate costs, and check the sum against this file")
+    budget = parser.parse_args().budget
+    subprocess.run(["cargo", "fetch", "--quiet", "--locked"], cwd=ROOT, check=True)
+    packages = Packages()
+    progress, env = Progress(packages.costs), dict(os.environ)
+    before, start = children_seconds(), time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "times"
+        log.touch()
+        if budget:
+            env |= {"RUSTC_WRAPPER": str(ROOT / "infra/compile/rustc_times.sh"), "RUSTC_TIMES": str(log)}
+        code = build(progress, env)
+        fresh = len(progress.fresh)
+        if code == 0 and fresh < len(progress.costs):
+            print(f"compiled {len(progress.costs) - fresh} crates in {time.monotonic() - start:.0f} s")
+        if code == 0 and budget:
+            total = children_seconds() - before
+            code = 0 if check(budget, total, by_crate(log), packages.ours, fresh) else 1
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
