@@ -67,7 +67,7 @@ install_bazel() {
   if find_bazel; then return; fi
   if [ "$(id -u)" = 0 ] && has_bazel_package; then
     echo "clients: installing bazel-bootstrap"
-    DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends bazel-bootstrap >/dev/null
+    apt_install bazel-bootstrap
     find_bazel || fail "the package bazel-bootstrap does not contain bazel-4"
   else
     install_old_bazel || fail "please install Bazel 4 (Debian's bazel-bootstrap) or npm"
@@ -88,7 +88,7 @@ install_tls_of_bazel() {
 
 has_bazel_package() {
   command -v apt-get >/dev/null || return 1
-  apt-get -qq update && [ -n "$(apt-cache show bazel-bootstrap 2>/dev/null)" ]
+  apt_update && [ -n "$(apt-cache show bazel-bootstrap 2>/dev/null)" ]
 }
 
 install_old_bazel() {
@@ -119,17 +119,18 @@ python_packages() {
 
 # An S3 server, without the packages of moto's other services.
 install_moto() {
-  local start="import sys; sys.path.insert(0, '$tools/moto'); from moto.server import main; main()"
+  local start="import sys; sys.path.insert(0, sys.argv.pop(1)); from moto.server import main; main()"
   python_packages moto || return 1
-  wrapper moto_server "$tools/bin/python" -c "$start"
+  wrapper moto_server "$tools/bin/python" -c "$start" "$tools/moto"
 }
 
 # What tests the HTTP API by its OpenAPI document.
 install_openapi() {
-  local path="import sys; sys.path.insert(0, '$tools/openapi'); from"
+  local start="import sys; sys.path.insert(0, sys.argv.pop(1)); from"
   python_packages openapi || return 1
-  wrapper schemathesis "$tools/bin/python" -c "$path schemathesis.cli import schemathesis; schemathesis()"
-  wrapper openapi-spec-validator "$tools/bin/python" -c "$path openapi_spec_validator.__main__ import main; main()"
+  wrapper schemathesis "$tools/bin/python" -c "$start schemathesis.cli import schemathesis; schemathesis()" "$tools/openapi"
+  wrapper openapi-spec-validator "$tools/bin/python" -c "$start openapi_spec_validator.__main__ import main; main()" \
+    "$tools/openapi"
 }
 
 install_azurite() {
@@ -147,12 +148,18 @@ npm_package() {
   npm install --silent --prefix "$1" --before "$2" --omit=dev --omit=optional --ignore-scripts --no-audit --no-fund "$3" >/dev/null
 }
 
+# npm fails without a cache: where the home is read-only, it is in .tools.
+choose_npm_cache() {
+  local usual=${npm_config_cache:-${HOME:-/nonexistent}/.npm}
+  mkdir -p "$usual" 2>/dev/null || true
+  [ -w "$usual" ] || export npm_config_cache=$tools/npm
+}
+
 find_node() {
   if command -v node >/dev/null && command -v npm >/dev/null; then return; fi
   [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 1
   echo "clients: installing nodejs npm"
-  apt-get -qq update
-  DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends nodejs npm >/dev/null
+  apt_install nodejs npm
 }
 
 # A browser and its driver, of the same version.
@@ -160,8 +167,7 @@ install_chromium() {
   local browser driver
   if ! find_chromium && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     echo "clients: installing chromium chromium-driver"
-    apt-get -qq update
-    DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends chromium chromium-driver fonts-dejavu-core >/dev/null
+    apt_install chromium chromium-driver fonts-dejavu-core
   fi
   find_chromium || return 1
   ln -sfn "$browser" "$tools/bin/chromium"
@@ -201,7 +207,7 @@ install_lighthouse() {
 # A Python that BuildStream supports: that of the machine, or a newer one from its version manager.
 find_python() {
   local candidate
-  for candidate in python3 python3.13 python3.12 python3.11 python3.10 "$HOME"/.pyenv/versions/3.1*/bin/python3; do
+  for candidate in python3 python3.13 python3.12 python3.11 python3.10 "${HOME:-}"/.pyenv/versions/3.1*/bin/python3; do
     if "$candidate" -c "import sys, venv, ensurepip; sys.exit(sys.version_info < (${BUILDSTREAM_PYTHON/./, }))" \
       2>/dev/null; then
       command -v "$candidate"
@@ -218,7 +224,7 @@ install_buildstream() {
   private_apt deb && unpack_busybox || return 1
   rm -rf "$tools/buildstream"
   "$python" -m venv "$tools/buildstream"
-  "$tools/buildstream/bin/pip" install -qq --disable-pip-version-check -r "$here/buildstream.txt" || return 1
+  "$tools/buildstream/bin/python" -m pip install -qq --disable-pip-version-check -r "$here/buildstream.txt" || return 1
   ln -sfn "$tools/buildstream/bin/bst" "$tools/bin/bst"
 }
 
@@ -239,6 +245,7 @@ if command -v flock >/dev/null; then # of two concurrent runs, the second finds 
   if is_complete; then exit 0; fi
 fi
 
+choose_npm_cache
 rm -rf "$tools/absent"
 for name in "${SOURCES[@]}"; do "$here/../demo/fetch.sh" "$name"; done
 install_bazel

@@ -8,7 +8,10 @@ SUITE=bookworm
 COMPILER=11 # not the compiler of Debian 12, which the machine may have
 PACKAGES=(mmdebstrap bubblewrap umoci skopeo docker-registry)
 
-tools=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/.tools
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+tools=$(cd "$here/../.." && pwd)/.tools
+# shellcheck source=infra/tools/apt.sh
+source "$here/apt.sh"
 
 missing() {
   local name
@@ -21,8 +24,7 @@ install_tools() {
     exit 1
   fi
   echo "image: installing ${PACKAGES[*]}"
-  apt-get -qq update
-  DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "${PACKAGES[@]}" >/dev/null
+  apt_install "${PACKAGES[@]}"
 }
 
 # make_image NAME PATH PACKAGES [OPTION...]: PATH is the search path in the image, OPTION those of mmdebstrap.

@@ -35,8 +35,7 @@ system_packages() {
     fail "please install with your package manager: $*"
   fi
   echo "tools: installing $*"
-  apt-get -qq update
-  DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "$@" >/dev/null
+  apt_install "$@"
 }
 
 install_commands() {
@@ -58,9 +57,9 @@ python_packages() {
     python3 -m pip --version >/dev/null 2>&1 || system_packages python3-pip
     python3 -m pip "${pip_options[@]}" --root-user-action=ignore --target "$tools/py" "$@"
     scripts=$tools/py/bin
-    wrapper python "PYTHONPATH='$tools/py'" "$(python3 -c 'import sys; print(sys.executable)')"
+    wrapper python "PYTHONPATH=${tools@Q}/py" "$(python3 -c 'import sys; print(sys.executable)')"
   else
-    "$tools/venv/bin/pip" "${pip_options[@]}" "$@"
+    "$tools/venv/bin/python" -m pip "${pip_options[@]}" "$@"
     scripts=$tools/venv/bin
     wrapper python '' "$tools/venv/bin/python"
   fi
@@ -69,7 +68,7 @@ python_packages() {
 # wrapper NAME ASSIGNMENT PROGRAM: .tools/bin/NAME runs PROGRAM with the assignment in its environment.
 wrapper() {
   rm -f "$tools/bin/$1"
-  printf '#!/bin/sh\n%sexec "%s" "$@"\n' "${2:+$2 }" "$3" >"$tools/bin/$1"
+  printf '#!/bin/sh\n%sexec %s "$@"\n' "${2:+$2 }" "${3@Q}" >"$tools/bin/$1"
   chmod +x "$tools/bin/$1"
 }
 
@@ -102,7 +101,7 @@ unpack_redis() {
   rm -rf "$root/packages"
   ln -sf redis-check-rdb "$root/usr/bin/redis-server"
   libraries=$(find "$root" -name '*.so.*' -printf '%h\n' | sort -u | paste -sd:)
-  wrapper redis-server "LD_LIBRARY_PATH='$libraries'" "$root/usr/bin/redis-server"
+  wrapper redis-server "LD_LIBRARY_PATH=${libraries@Q}" "$root/usr/bin/redis-server"
 }
 
 install_redis() {

@@ -402,6 +402,8 @@ pub fn bare_command(args: &[&str]) -> Command {
     command.env("FOREBAY_WINDOW_START_POINTS", "100000");
     // Builds of tests tell their tests what they do by files of the machine.
     command.env("FOREBAY_BUILD_SANDBOX", "none");
+    // Tests write nothing into the home of who runs them: only farms remember their last build, in their own folder.
+    command.env("XDG_STATE_HOME", "/dev/null");
     // For the same reason a farm may take longer to start than a user would wait.
     command.env("FOREBAY_WAIT", "120s");
     command

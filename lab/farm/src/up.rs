@@ -97,7 +97,9 @@ impl Up {
         let (command, rest) = args.split_first().expect("a command");
         let data = self.data.to_str().expect("the folder's name is text");
         let all: Vec<&str> = [command, "--data", data].into_iter().chain(rest.iter().copied()).collect();
-        Output::of(bare_command(&all)).await
+        let mut command = bare_command(&all);
+        command.env("XDG_STATE_HOME", self.data.with_file_name("state"));
+        Output::of(command).await
     }
 
     /// Sends SIGTERM; returns the exit status.

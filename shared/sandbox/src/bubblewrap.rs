@@ -29,6 +29,9 @@ pub(crate) const PRIVATE: [&str; 3] = ["/tmp", "/dev/shm", "/dev/mqueue"];
 const SYSTEM: [&str; 10] =
     ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/sys"];
 
+/// Folders that the private ones of a sandbox cover: what is shown or hidden below them is mounted after these.
+const COVERED: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
+
 /// The file with the names of machines.
 const HOSTS: &str = "/etc/hosts";
 
@@ -171,6 +174,7 @@ impl Bubblewrap {
         self.put_system(&mut call);
         put_hosts(&mut call, network);
         self.put_devices(&mut call, true, true);
+        self.put_shown(&mut call, is_covered);
         put(&mut call, &["--mqueue", "/dev/mqueue"]);
         bind(&mut call, work, INSIDE);
         self.put_hidden_read_only(&mut call);
@@ -239,6 +243,7 @@ impl Bubblewrap {
             self.put_system(&mut call);
             put_hosts(&mut call, alone.network);
             self.put_devices(&mut call, true, false);
+            self.put_shown(&mut call, is_covered);
             bind(&mut call, alone.root, INSIDE_ROOT);
             self.put_hidden_read_only(&mut call);
             INSIDE_ROOT
@@ -312,6 +317,9 @@ impl Bubblewrap {
         }
         put_network(&mut call, network);
         self.put_devices(&mut call, true, true);
+        if image.is_none() {
+            self.put_shown(&mut call, is_covered);
+        }
         put(&mut call, &["--mqueue", "/dev/mqueue"]);
         for path in [folder, programs] {
             if user.is_some() {
@@ -385,7 +393,14 @@ impl Bubblewrap {
     }
 
     fn put_system(&self, call: &mut Call) {
-        for path in &self.read_only {
+        self.put_shown(call, |path| !is_covered(path));
+        // The link also leads there while the mounts are made: data folders may be below `/var/tmp`.
+        put(call, &["--dir", "/var", "--dir", "/run", "--symlink", "../tmp", "/var/tmp"]);
+    }
+
+    /// What the host shows, without what is hidden in it, as far as `is_part` accepts the path.
+    fn put_shown(&self, call: &mut Call, is_part: impl Fn(&Path) -> bool) {
+        for path in self.read_only.iter().filter(|path| is_part(path)) {
             if let Ok(target) = fs::read_link(path) {
                 call.extend(["--symlink".into(), target.into(), path.into()]);
             } else if path.exists() {
@@ -393,8 +408,7 @@ impl Bubblewrap {
                 call.extend(["--ro-bind".into(), path.into(), path.into()]);
             }
         }
-        self.put_masks(call);
-        put(call, &["--dir", "/var", "--dir", "/run", "--symlink", "/tmp", "/var/tmp"]);
+        self.put_masks(call, is_part);
     }
 
     /// The hidden files and folders, at the paths at which they would be visible. If others were hidden, commands would
@@ -405,14 +419,16 @@ impl Bubblewrap {
             shown().filter_map(move |shown| {
                 let below = path.strip_prefix(shown.canonicalize().ok()?).ok()?.to_owned();
                 // Without a trailing slash, which a file must not have.
-                Some(within(shown, &below))
+                let at = within(shown, &below);
+                // A private folder of the sandbox covers it already.
+                (is_covered(&at) == is_covered(shown)).then_some(at)
             })
         };
         self.hidden.iter().filter_map(|path| path.canonicalize().ok()).flat_map(inside).collect()
     }
 
-    fn put_masks(&self, call: &mut Call) {
-        for path in self.masked() {
+    fn put_masks(&self, call: &mut Call, is_part: impl Fn(&Path) -> bool) {
+        for path in self.masked().into_iter().filter(|path| is_part(path)) {
             if path.is_dir() {
                 call.extend(["--tmpfs".into(), path.into()]);
             } else {
@@ -452,6 +468,11 @@ pub(crate) fn by_file(call: Call) -> (OsString, Vec<u8>) {
         bytes.push(0);
     }
     (program, bytes)
+}
+
+/// Whether a path is below a folder that a private one of the sandbox covers.
+fn is_covered(path: &Path) -> bool {
+    COVERED.iter().any(|own| path != Path::new(own) && path.starts_with(own))
 }
 
 /// A path below another, without a trailing slash.
@@ -584,6 +605,26 @@ mod tests {
         let call = bubblewrap.kept(Path::new("/work"), SlotNetwork::Own).unwrap();
         let at = |text: &str| call.iter().position(|argument| argument == text);
         assert!(at("/usr/lib") > at("/usr") && at("/home").is_none(), "{call:?}");
+    }
+
+    #[test]
+    fn what_is_shown_below_a_private_folder_is_mounted_after_it() {
+        let folder = tempfile::tempdir_in("/tmp").unwrap();
+        let data = folder.path().join("data");
+        fs::create_dir(&data).unwrap();
+        let usual = Bubblewrap { program: "/bin/true".into(), ..Bubblewrap::default() };
+        let bubblewrap = usual.showing([folder.path().to_owned(), "/tmp".into()]).hiding([data.clone()]);
+        for call in [
+            bubblewrap.kept(Path::new("/work"), SlotNetwork::Own).unwrap(),
+            bubblewrap.alone(Alone::in_root(Path::new("/work"))).unwrap(),
+        ] {
+            let at = |path: &Path| call.iter().rposition(|argument| argument == path).unwrap();
+            let at_tmpfs = |path: &Path| {
+                call.windows(2).position(|pair| pair[0] == "--tmpfs" && pair[1] == path).unwrap()
+            };
+            assert!(at_tmpfs(Path::new("/tmp")) < at(folder.path()), "{call:?}");
+            assert!(at_tmpfs(&data) > at(folder.path()), "{call:?}");
+        }
     }
 
     #[test]

@@ -30,6 +30,18 @@ pub enum SandboxError {
         /// The folder that it cannot enter.
         folder: PathBuf,
     },
+    /// The commands' user cannot reach what the sandbox of one command shows.
+    #[error(
+        "user {uid} cannot enter {folder} on the way to {shown}, which sandboxes show; allow it (chmod o+x), or show \
+         another folder (sandbox_read_only)"
+    )]
+    ClosedShown {
+        uid: u32,
+        /// The folder that it cannot enter.
+        folder: PathBuf,
+        /// The path that sandboxes show.
+        shown: PathBuf,
+    },
     /// Without namespaces the root of a command cannot be its input root.
     #[error(
         "an action with its input root as `/` requires the sandbox `bubblewrap`, but this slot has `none`"

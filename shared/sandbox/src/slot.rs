@@ -100,6 +100,7 @@ impl Slot {
             return Ok(());
         }
         self.check_access()?;
+        self.check_shown()?;
         self.try_bubblewrap(None)
     }
 
@@ -340,19 +341,35 @@ impl Slot {
 
     /// Whether the commands' user can enter the slot's folder by its path.
     fn check_access(&self) -> Result<(), SandboxError> {
-        let Some(user) = self.config.user else { return Ok(()) };
-        for folder in self.config.work.ancestors() {
-            let Ok(metadata) = fs::metadata(folder) else { continue };
+        match self.first_closed(&self.config.work) {
+            Some((uid, folder)) => Err(SandboxError::Closed { uid, folder }),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the commands' user can reach what a sandbox for one command shows of the host: bubblewrap runs as that user.
+    fn check_shown(&self) -> Result<(), SandboxError> {
+        for shown in self.config.bubblewrap.read_only.iter().filter(|shown| shown.exists()) {
+            if let Some((uid, folder)) = shown.parent().and_then(|parent| self.first_closed(parent)) {
+                return Err(SandboxError::ClosedShown { uid, folder, shown: shown.clone() });
+            }
+        }
+        Ok(())
+    }
+
+    /// The first folder on the way to this one, from its end, that the commands' user cannot enter, and that user.
+    fn first_closed(&self, folder: &Path) -> Option<(u32, PathBuf)> {
+        let user = self.config.user?;
+        let is_closed = |folder: &&Path| {
+            let Ok(metadata) = fs::metadata(folder) else { return false };
             let bits = match metadata.uid() == user.uid {
                 true => 0o100,
                 false if metadata.gid() == user.gid => 0o010,
                 false => 0o001,
             };
-            if metadata.mode() & bits == 0 {
-                return Err(SandboxError::Closed { uid: user.uid, folder: folder.to_owned() });
-            }
-        }
-        Ok(())
+            metadata.mode() & bits == 0
+        };
+        folder.ancestors().find(is_closed).map(|closed| (user.uid, closed.to_owned()))
     }
 
     /// Prepares a command for the shim; the inner error is the command's fault.
@@ -371,6 +388,9 @@ impl Slot {
         let (mut argv, mut cwd) = (run.argv.clone(), within(&self.path_inside(run), &run.cwd));
         let mut arguments = None;
         if alone {
+            if !run.root_is_input && run.image.is_none() {
+                self.check_shown()?;
+            }
             let bubblewrap =
                 self.config.bubblewrap.with_room([run.limits.disk_bytes, run.limits.memory_bytes]);
             let call = bubblewrap.alone(Alone {

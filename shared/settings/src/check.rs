@@ -72,8 +72,10 @@ impl SettingsError {
 /// Maximum number of days of a retention.
 const DAYS_MAX: u64 = 36_500;
 
-/// Folders of which each sandbox has its own.
-const PRIVATE: [&str; 3] = ["/tmp", "/dev", "/proc"];
+/// Folders that each sandbox has its own of. What the machine has below them can be shown.
+const PRIVATE: [&str; 2] = ["/tmp", "/var/tmp"];
+/// Folders that each sandbox has its own of, with all that is below them.
+const KERNEL: [&str; 2] = ["/dev", "/proc"];
 
 impl Settings {
     /// Checks constraints that types cannot express.
@@ -274,9 +276,10 @@ impl Settings {
             return Err(invalid("out_of_memory_factor", &factor, "expected 0, or 1.1 to 10"));
         }
         for path in &self.sandbox_read_only {
-            let is_private = PRIVATE.iter().any(|private| path.starts_with(private));
+            let is_private = PRIVATE.iter().any(|private| path == Path::new(private))
+                || KERNEL.iter().any(|kernel| path.starts_with(kernel));
             if !path.is_absolute() || is_private {
-                let wanted = "expected absolute paths (without ~) outside of /tmp, /dev and /proc, of which a sandbox has its own";
+                let wanted = "expected absolute paths (without ~) outside of /dev and /proc, and not /tmp itself: a sandbox has its own of these";
                 return Err(invalid("sandbox_read_only", &path.display(), wanted));
             }
         }

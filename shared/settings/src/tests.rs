@@ -160,6 +160,20 @@ fn lists_and_tables_come_from_a_file_or_as_json_from_a_variable() {
 }
 
 #[test]
+fn a_sandbox_shows_what_is_below_tmp_and_nothing_of_the_kernel() {
+    let showing = |path: &str| {
+        let sandbox_read_only = vec![PathBuf::from(path)];
+        Settings { sandbox_read_only, ..Settings::default() }.check().map_err(|error| error.to_string())
+    };
+    for path in ["/tmp/a", "/tmp/a b/c", "/var/tmp/a", "/opt"] {
+        showing(path).unwrap();
+    }
+    for path in ["/tmp", "/tmp/", "/var/tmp", "/dev", "/dev/shm/a", "/proc/1", "a", "~/a"] {
+        assert!(showing(path).unwrap_err().contains("outside of /dev and /proc"), "{path}");
+    }
+}
+
+#[test]
 fn a_pool_that_is_looked_at_too_seldom_to_shrink_is_refused() {
     let with = |scale_in_after_seconds, tick| {
         let pool = PoolScaling { max: 4, scale_in_after_seconds, ..PoolScaling::default() };

@@ -23,8 +23,10 @@ impl Driver {
     /// Starts a driver with this folder for temporary files, and waits until it says its port.
     pub(crate) fn start(temporary: &Path) -> Self {
         let mut command = Command::new(farm::tool("chromedriver"));
-        // A browser that is killed leaves files there.
-        command.env("TMPDIR", temporary);
+        // A browser that is killed leaves files there. It also writes to its home, which may be read-only.
+        for folder in ["TMPDIR", "HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"] {
+            command.env(folder, temporary);
+        }
         command.arg("--port=0").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut process = command.process_group(0).spawn().expect("chromedriver: run `make clients`");
         let stdout = process.stdout.take().expect("the stdout of chromedriver");

@@ -54,7 +54,9 @@ impl Place {
         run(Command::new(repository().join("infra/demo/fetch.sh")).arg(project).arg(&folder));
         copy(&ours.join("workspaces").join(project), &folder);
         copy(&ours.join("workspaces/cases"), &folder.join("cases"));
-        let shims = ours.join("shims");
+        // A blank in the path of the checkout would end the options.
+        let shims = self.folder("shims");
+        copy(&ours.join("shims"), &shims);
         let write = |name: &str, text: String| fs::write(folder.join(name), text).expect("a workspace file");
         write("WORKSPACE", format!("workspace(name = \"{project}\")\n"));
         write(".bazelrc", BAZELRC.replace("SHIMS", shims.to_str().expect("the repository's path is text")));

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::support::{Kind, Place, Way};
 use nix::unistd::geteuid;
-use sandbox::{Network, Slot};
+use sandbox::{Network, Run, Slot};
 
 /// A folder with a file that all users of the machine can read.
 fn secrets(folder: &Path) {
@@ -28,9 +28,15 @@ async fn output(place: &Place, shown: &Path, hidden: &[&Path], script: &str) -> 
 
 #[tokio::test]
 async fn a_data_folder_is_not_visible_below_a_folder_that_is() {
+    // Commands have a `/tmp` of their own, and `/var/tmp` leads there.
+    for parent in [env!("CARGO_TARGET_TMPDIR"), "/tmp", "/var/tmp"] {
+        hides_a_data_folder_in(parent).await;
+    }
+}
+
+async fn hides_a_data_folder_in(parent: &str) {
     let place = Place::new(Way::Kept);
-    // Not below /tmp, of which commands have their own.
-    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let folder = tempfile::tempdir_in(parent).unwrap();
     fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
     let shown = folder.path().join("shown");
     secrets(&shown.join("data"));
@@ -38,17 +44,70 @@ async fn a_data_folder_is_not_visible_below_a_folder_that_is() {
     symlink(shown.join("data"), place.path("link")).unwrap();
     let file = shown.join("other/settings.toml");
     let script = format!(
-        "cd {}; cat data/deep/key data/settings.toml other/settings.toml; ls -A data; cat other/deep/key; echo x >data/x",
+        "cd '{}'; cat data/deep/key data/settings.toml other/settings.toml; ls -A data; cat other/deep/key; echo x >data/x",
         shown.display()
     );
     let seen = output(&place, &shown, &[], &script).await;
-    assert_eq!(seen.matches("secret").count(), 4, "{seen}");
+    assert_eq!(seen.matches("secret").count(), 4, "{parent}: {seen}");
     // Also by another path.
     for path in [shown.join("data"), place.path("link")] {
         let seen = output(&place, &shown, &[&path, &file], &script).await;
-        assert_eq!(seen.matches("secret").count(), 1, "only the other folder's: {seen}");
-        assert!(!seen.contains("deep\n") && !shown.join("data/x").exists(), "{seen}");
+        assert_eq!(seen.matches("secret").count(), 1, "only the other folder's in {parent}: {seen}");
+        assert!(!seen.contains("deep\n") && !shown.join("data/x").exists(), "{parent}: {seen}");
     }
+}
+
+#[tokio::test]
+async fn what_is_shown_below_tmp_is_no_trace_of_a_command() {
+    let place = Place::new(Way::Kept);
+    let folder = tempfile::tempdir_in("/tmp").unwrap();
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+    fs::write(folder.path().join("shown"), "good").unwrap();
+    let mut config = place.config();
+    config.bubblewrap = config.bubblewrap.showing([folder.path().to_owned()]);
+    let mut slot = Slot::start(config).await.unwrap();
+    let before = slot.pid();
+    let script = format!("cat '{}/shown'; cat /tmp/left; echo left >/tmp/left", folder.path().display());
+    for _ in 0..2 {
+        place.ended(&mut slot, place.script(&script)).await;
+        assert_eq!(place.stdout(), "good", "{}", place.stderr());
+    }
+    slot.refresh().await.unwrap();
+    assert_eq!(slot.pid(), before, "the sandbox is kept");
+    assert_eq!(fs::read_to_string(folder.path().join("shown")).unwrap(), "good");
+}
+
+#[tokio::test]
+async fn a_folder_that_the_user_of_commands_cannot_reach_is_named() {
+    if !geteuid().is_root() {
+        return; // Its commands run as its own user.
+    }
+    let place = Place::new(Way::Kept);
+    let closed = tempfile::tempdir().unwrap();
+    fs::set_permissions(closed.path(), Permissions::from_mode(0o700)).unwrap();
+    let shown = closed.path().join("shown");
+    secrets(&shown);
+    let script = format!("cat '{}/deep/key'", shown.display());
+    assert!(output(&place, &shown, &[], &script).await.contains("secret"), "bubblewrap runs as root");
+    let mut config = place.config();
+    config.bubblewrap = config.bubblewrap.showing([shown.clone()]);
+    let mut slot = Slot::start(config).await.unwrap();
+    let alone = Run { devices: vec!["/dev/null".into()], ..place.script(&script) };
+    let failed = slot.run(alone).await.err().unwrap().to_string();
+    for error in [failed, slot.check_alone().unwrap_err().to_string()] {
+        let start =
+            format!("user 65534 cannot enter {} on the way to {}", closed.path().display(), shown.display());
+        assert!(error.starts_with(&start) && error.contains("chmod o+x"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_build_runs_in_a_folder_below_var_tmp() {
+    let place = Place::new_in(Way::None, Path::new("/var/tmp"));
+    let script = "echo one >file && cat file; touch /var/tmp/x && ls /tmp/x; cd ..; touch x";
+    let output = place.output_of_build(&["/bin/sh", "-c", script], Network::Loopback).await;
+    assert!(output.starts_with("one\n/tmp/x\n") && output.contains("Read-only"), "{output}");
+    assert_eq!(fs::read_to_string(place.path("workspace/build/file")).unwrap(), "one\n");
 }
 
 #[tokio::test]

@@ -114,8 +114,10 @@ async fn zlib_is_built_by_the_compiler_of_an_image() {
 
 /// Databases, and tests that use them, at once.
 const DATABASES: usize = 8;
-/// A word on the command line of each database.
-const WORD: &str = "cluster_name=forebay-e2e";
+/// A word on the command line of each database, and of no process of another run of the tests.
+fn word() -> String {
+    format!("cluster_name=forebay-e2e-{:07}", std::process::id())
+}
 
 /// Whether this machine can make images, and the test is wanted.
 fn has_tools() -> bool {
@@ -173,7 +175,8 @@ async fn tests_have_a_database_each_on_the_same_port() {
     let settings = [("FOREBAY_BUILD_ENVIRONMENTS", "true"), ("FOREBAY_EXECUTOR_SLOTS", slots.as_str())];
     let rig = Rig::start(&place, &settings).await;
     make_postgres(&place, &rig).await;
-    let start = format!("initdb -D data -U test >/dev/null && exec postgres -D data -k /tmp -c {WORD}");
+    let word = word();
+    let start = format!("initdb -D data -U test >/dev/null && exec postgres -D data -k /tmp -c {word}");
     let database = serde_json::json!({
         "name": "db", "environment": "postgres", "command": ["sh", "-c", start],
         "ready": {"command": ["pg_isready", "--quiet", "--host", "localhost"]},
@@ -194,12 +197,13 @@ async fn tests_have_a_database_each_on_the_same_port() {
     let file = place.folder("job").join("job.json");
     fs::write(&file, job.to_string()).unwrap();
     let args = ["submit", "--follow", "--job", file.to_str().unwrap()];
-    let all_run =
-        until("all databases run", Duration::from_secs(100), || processes_with_word(WORD).len() >= DATABASES);
+    let all_run = until("all databases run", Duration::from_secs(100), || {
+        processes_with_word(&word).len() >= DATABASES
+    });
     let (ended, _) = tokio::join!(rig.up().cli(&args), all_run);
     assert_eq!(ended.code, 0, "{ended:?}");
     for number in 0..DATABASES {
         assert!(ended.stdout.contains(&format!(" {}\n", number * 10)), "{number}: {ended:?}");
     }
-    until("no database is left", SOON, || processes_with_word(WORD).is_empty()).await;
+    until("no database is left", SOON, || processes_with_word(&word).is_empty()).await;
 }

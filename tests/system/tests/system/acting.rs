@@ -215,7 +215,13 @@ impl Outside {
     }
 }
 
-/// Returns processes with this text on their command line.
+/// The text with a number of this test run at its end, also as more decimals of a number. Other runs on the machine, such as
+/// those of another checkout, have no process with it on its command line.
+pub(crate) fn own(text: &str) -> String {
+    format!("{text}{:07}", std::process::id())
+}
+
+/// Returns processes with this text on their command line, among all of the machine: it is [`own`], or a path of the test.
 pub(crate) fn processes_with(text: &str) -> Vec<u32> {
     let ids = fs::read_dir("/proc").unwrap().flatten();
     let ids = ids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());

@@ -3,7 +3,10 @@
 use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
 
 use farm::{Builder, Farm, SOON};
-use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+use nix::{
+    sys::stat::{Mode, SFlag, makedev, mknod},
+    unistd::geteuid,
+};
 use reapi::{
     execution::{Action, Platform, platform::Property},
     protobuf::Duration,
@@ -13,7 +16,7 @@ use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
 use crate::{
-    acting::{self, ACTING, SHA256, processes_with},
+    acting::{self, ACTING, SHA256, own, processes_with},
     check::until,
 };
 
@@ -23,7 +26,12 @@ struct Nodes {
 }
 
 impl Nodes {
-    fn of(names: &[&str]) -> Self {
+    /// `None` where this user may make no nodes.
+    fn of(names: &[&str]) -> Option<Self> {
+        if !geteuid().is_root() {
+            eprintln!("skipped: only root can make the nodes of devices");
+            return None;
+        }
         let folder = tempfile::tempdir().unwrap();
         fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
         for name in names {
@@ -31,7 +39,7 @@ impl Nodes {
             mknod(&path, SFlag::S_IFCHR, Mode::from_bits_truncate(0o666), makedev(1, 5)).unwrap();
             fs::set_permissions(&path, PermissionsExt::from_mode(0o666)).unwrap();
         }
-        Self { folder }
+        Some(Self { folder })
     }
 
     fn path(&self, name: &str) -> String {
@@ -84,9 +92,9 @@ async fn sorted_outputs(
 
 #[tokio::test]
 async fn two_actions_at_once_get_different_devices_and_others_see_none() {
-    let nodes = Nodes::of(&["a0", "a1", "ctl"]);
-    // Not below /tmp, of which actions have their own.
-    let go = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let Some(nodes) = Nodes::of(&["a0", "a1", "ctl"]) else { return };
+    // The user of actions can enter the folders above it, which those of the checkout may not allow.
+    let go = tempfile::tempdir().unwrap();
     fs::set_permissions(go.path(), PermissionsExt::from_mode(0o755)).unwrap();
     let shown = serde_json::json!([go.path()]).to_string();
     let farm =
@@ -94,11 +102,11 @@ async fn two_actions_at_once_get_different_devices_and_others_see_none() {
     let remote = acting::remote(&farm).await;
     let go = go.path().join("go");
     let mut waiting = Vec::new();
-    for name in ["first-of-two", "second-of-two"] {
+    for name in [own("first-of-two-"), own("second-of-two-")] {
         let script =
             format!("{} while [ ! -e {} ]; do sleep 0.02; done; : {name}", nodes.script(), go.display());
         waiting.push(acting::execute(&remote, asking(&remote, &script, "1", None).await));
-        until("it runs", SOON, || !processes_with(name).is_empty()).await;
+        until("it runs", SOON, || !processes_with(&name).is_empty()).await;
     }
     fs::write(&go, "").unwrap();
     let said = sorted_outputs(&remote, waiting).await;
@@ -115,15 +123,18 @@ async fn two_actions_at_once_get_different_devices_and_others_see_none() {
 
 #[tokio::test]
 async fn a_killed_action_returns_its_device_when_all_its_processes_are_dead() {
-    let nodes = Nodes::of(&["only"]);
+    let Some(nodes) = Nodes::of(&["only"]) else { return };
     let farm = nodes.farm(&[&["only"]]).start().await;
     let remote = acting::remote(&farm).await;
-    let stubborn = "trap '' TERM; setsid sh -c 'trap \"\" TERM; while :; do sleep 1; done; : stubborn-device' & \
-                    while :; do sleep 1; done; : stubborn-device";
-    let killed = acting::execute(&remote, asking(&remote, stubborn, "1", Some(2)).await);
-    until("it runs", SOON, || !processes_with("stubborn-device").is_empty()).await;
+    let marker = own("stubborn-device-");
+    let stubborn = format!(
+        "trap '' TERM; setsid sh -c 'trap \"\" TERM; while :; do sleep 1; done; : {marker}' & \
+         while :; do sleep 1; done; : {marker}"
+    );
+    let killed = acting::execute(&remote, asking(&remote, &stubborn, "1", Some(2)).await);
+    until("it runs", SOON, || !processes_with(&marker).is_empty()).await;
     let next = acting::executed(&remote, asking(&remote, &nodes.script(), "1", None).await).await;
-    assert!(processes_with("stubborn-device").is_empty(), "it has died before");
+    assert!(processes_with(&marker).is_empty(), "it has died before");
     assert_eq!(acting::stdout(&remote, &next).await, "only\n2\nvariable=0\n");
     let status = killed.await.unwrap().unwrap().response.status.unwrap();
     assert_eq!(status.code, i32::from(tonic::Code::DeadlineExceeded), "{status:?}");
@@ -131,7 +142,7 @@ async fn a_killed_action_returns_its_device_when_all_its_processes_are_dead() {
 
 #[tokio::test]
 async fn more_devices_than_there_are_and_parts_of_one_are_refused() {
-    let nodes = Nodes::of(&["a0"]);
+    let Some(nodes) = Nodes::of(&["a0"]) else { return };
     let farm = nodes.farm(&[&["a0"]]).start().await;
     let remote = acting::remote(&farm).await;
     for (gpus, says) in [("2", "available at most: 1"), ("0.5", "ask for a whole number")] {
@@ -151,17 +162,17 @@ async fn more_devices_than_there_are_and_parts_of_one_are_refused() {
 
 #[tokio::test]
 async fn without_a_sandbox_the_variable_has_the_positions_of_the_devices() {
-    let nodes = Nodes::of(&["a0", "a1"]);
+    let Some(nodes) = Nodes::of(&["a0", "a1"]) else { return };
     let farm = nodes.farm(&[&["a0"], &["a1"]]).env("FOREBAY_SANDBOX", "none").start().await;
     let remote = acting::remote(&farm).await;
     let go: PathBuf = farm.folder().join("go");
     let mut waiting = Vec::new();
-    for name in ["bare-device-one", "bare-device-two"] {
+    for name in [own("bare-device-one-"), own("bare-device-two-")] {
         let go = go.display();
         let script =
             format!("echo \"$CUDA_VISIBLE_DEVICES\"; while [ ! -e {go} ]; do sleep 0.02; done; : {name}");
         waiting.push(acting::execute(&remote, asking(&remote, &script, "1", None).await));
-        until("it runs", SOON, || !processes_with(name).is_empty()).await;
+        until("it runs", SOON, || !processes_with(&name).is_empty()).await;
     }
     fs::write(&go, "").unwrap();
     let said = sorted_outputs(&remote, waiting).await;

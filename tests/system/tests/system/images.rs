@@ -305,7 +305,7 @@ async fn chaos_a_killed_executor_leaves_no_process_and_no_mount() {
     let remote = acting::remote(&farm).await;
     let folder = farm.data().join("images");
     for round in 0..rounds() {
-        let marker = format!("99{round}77.5");
+        let marker = acting::own(&format!("99{round}77.5"));
         let action = asking(&remote, &registry.image("tools:1"), &format!("sleep {marker}")).await;
         let running = acting::execute(&remote, action);
         until("it runs", SOON, || !processes_with(&marker).is_empty()).await;

@@ -7,7 +7,7 @@ use model::{BuildRequest, BuildRequirements, Outcome, ReasonCode, WorkspaceUse};
 use serde_json::json;
 
 use crate::{
-    acting::processes_with,
+    acting::{own, processes_with},
     check::{ended_as, script, until},
     images::registry::{Fault, Registry, files, link, programs},
     services::rounds,
@@ -137,7 +137,7 @@ async fn chaos_a_killed_worker_leaves_nothing_of_a_build_in_an_image() {
     let farm = builder(&registry).start().await;
     let folder = farm.data().join("images");
     for round in 0..rounds() {
-        let marker = format!("77{round}66.5");
+        let marker = own(&format!("77{round}66.5"));
         let text = format!("sleep {marker} & sleep {marker}");
         let key = farm.submit("g", requiring("container-image", &registry.image("tools:1"), &text)).await;
         until("it runs", SOON, || processes_with(&format!("sleep\0{marker}")).len() >= 2).await;

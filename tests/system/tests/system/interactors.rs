@@ -261,7 +261,7 @@ async fn chaos_a_killed_executor_leaves_nothing_of_its_interactor() {
     let farm = acting_builder().start().await;
     let remote = acting::remote(&farm).await;
     for round in 0..rounds() {
-        let marker = format!("88{round}66.5");
+        let marker = acting::own(&format!("88{round}66.5"));
         let interactor =
             json!({"command": ["/bin/sh", "-c", format!("trap '' TERM; sleep {marker} & sleep {marker}")]});
         let action = action(&remote, &interactor, &format!("sleep {marker}")).await;

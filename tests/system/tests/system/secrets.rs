@@ -4,6 +4,7 @@ use std::{
     fs,
     os::unix::{fs::PermissionsExt as _, process::ExitStatusExt as _},
     path::Path,
+    sync::LazyLock,
     time::Duration,
 };
 
@@ -18,10 +19,16 @@ use model::{
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
-use crate::check::{ended_as, request, script, until, why_when};
+use crate::{
+    acting::own,
+    check::{ended_as, request, script, until, why_when},
+};
 
 /// A value that is found nowhere by chance.
-const VALUE: &str = "s3cr3t/Vàlue+0f \"the\" group-4711";
+fn value() -> &'static str {
+    static VALUE: LazyLock<String> = LazyLock::new(|| own("s3cr3t/Vàlue+0f \"the\" group-4711-"));
+    &VALUE
+}
 
 /// The folder with secrets of a machine.
 struct Place {
@@ -156,13 +163,13 @@ async fn nothing_in_memory() {
 fn in_memory() -> Vec<String> {
     let entries = fs::read_dir("/dev/shm").unwrap().flatten();
     let entries = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("forebay-"));
-    entries.flat_map(|entry| files_with(&entry.path(), VALUE)).collect()
+    entries.flat_map(|entry| files_with(&entry.path(), value())).collect()
 }
 
 #[tokio::test]
 async fn a_build_gets_its_secrets_as_a_file_and_as_a_variable() {
     let place = Place::new();
-    place.put("g", "token", format!("{VALUE}\n").as_bytes());
+    place.put("g", "token", format!("{}\n", value()).as_bytes());
     place.put("g", "other", b"another value");
     let text = "id -u; stat -c '%a %u' \"$FOREBAY_SECRETS_DIR/token\"; ls -A \"$FOREBAY_SECRETS_DIR\"
                 [ \"$TOKEN\" = \"$(cat \"$FOREBAY_SECRETS_DIR/token\")\" ] && echo same ${#TOKEN}
@@ -176,15 +183,15 @@ async fn a_build_gets_its_secrets_as_a_file_and_as_a_variable() {
         let said = said(&farm, &key).await;
         let lines: Vec<&str> = said.lines().collect();
         let user = lines[0];
-        let (mode, same) = (format!("400 {user}"), format!("same {}", VALUE.len()));
-        let with_line_break = (VALUE.len() + 1).to_string();
+        let (mode, same) = (format!("400 {user}"), format!("same {}", value().len()));
+        let with_line_break = (value().len() + 1).to_string();
         let expected = [&*mode, "token", &*same, &*with_line_break, "tmpfs", "closed", "0"];
         assert_eq!(lines[1..], expected, "{said}");
         if uid != "0" {
             assert_eq!(user, uid);
         }
         nothing_in_memory().await;
-        assert_hidden(&farm, &key, VALUE).await;
+        assert_hidden(&farm, &key, value()).await;
         // Names are for all to see.
         let shown = farm.cli(&["get", &key.to_string()]).await.stdout;
         assert!(shown.contains("token token=TOKEN"), "{shown}");
@@ -198,7 +205,7 @@ async fn a_build_gets_its_secrets_as_a_file_and_as_a_variable() {
 #[tokio::test]
 async fn nothing_of_a_secret_is_left_for_the_next_build() {
     let place = Place::new();
-    place.put("g", "token", VALUE.as_bytes());
+    place.put("g", "token", value().as_bytes());
     let farm = place.builder().start().await;
     let warm = |request: BuildRequest| BuildRequest { workspace: Some(WorkspaceUse::Warm), ..request };
     // A server that a build leaves in a warm workspace serves the next one, unless the build has secrets.
@@ -220,7 +227,7 @@ async fn nothing_of_a_secret_is_left_for_the_next_build() {
 #[tokio::test]
 async fn o3_secrets_are_masked_in_output_names_and_errors() {
     let place = Place::new();
-    place.put("g", "token", format!("{VALUE}\n").as_bytes());
+    place.put("g", "token", format!("{}\n", value()).as_bytes());
     place.put("g", "name", b"file-name-4712");
     let farm = place.builder().with("gateway").start().await;
     let pieces = "python3 -c 'import os, sys, time
@@ -249,19 +256,19 @@ for stream in sys.stdout.buffer, sys.stderr.buffer:
             "{line}: {said}"
         );
     }
-    for value in [VALUE, "file-name-4712", "s3cr3t", "4711", "4712", "Vàlue"] {
+    for value in [value(), "file-name-4712", "s3cr3t", "4711", "4712", "Vàlue"] {
         assert!(!said.contains(value), "{value}: {said}");
     }
     let result = record.result().unwrap();
     let names: Vec<&str> = result.outputs.iter().map(|output| output.path.as_str()).collect();
     assert_eq!(names, ["***.txt", "***/a"]);
-    for value in [VALUE, "file-name-4712"] {
+    for value in [value(), "file-name-4712"] {
         assert_hidden(&farm, &key, value).await;
     }
     let kept = farm.cli(&["get", &key.to_string(), "--output", "***.txt", "-"]).await;
     assert_eq!(kept.stdout, "x\n", "{kept:?}");
     let json = farm.cli(&["watch", "--json", &key.to_string()]).await.stdout;
-    assert!(json.contains("***") && !holds(json.as_bytes(), VALUE), "{json}");
+    assert!(json.contains("***") && !holds(json.as_bytes(), value()), "{json}");
     // An error that names what the build made.
     let request = BuildRequest {
         outputs: vec!["*.sock".into()],
@@ -278,7 +285,7 @@ for stream in sys.stdout.buffer, sys.stderr.buffer:
 #[tokio::test]
 async fn what_could_become_a_secret_does_not_delay_a_prompt() {
     let place = Place::new();
-    place.put("g", "token", VALUE.as_bytes());
+    place.put("g", "token", value().as_bytes());
     let farm = place.builder().start().await;
     // Its last letters begin the secret.
     let text = format!("printf 'Continue? s3'; {WAIT}; printf 'x'");
@@ -292,7 +299,7 @@ async fn what_could_become_a_secret_does_not_delay_a_prompt() {
 #[tokio::test]
 async fn o5_secrets_are_in_no_log_trace_core_dump_or_command_line() {
     let place = Place::new();
-    place.put("g", "token", VALUE.as_bytes());
+    place.put("g", "token", value().as_bytes());
     let farm = place.builder().env("FOREBAY_LOG", "trace").without("worker").start().await;
     // The worker could leave a core dump.
     let folder = farm.folder().join("worker-here");
@@ -321,9 +328,9 @@ async fn o5_secrets_are_in_no_log_trace_core_dump_or_command_line() {
         .flatten()
         .flat_map(|entry| fs::read(entry.path().join("cmdline")).unwrap_or_default())
         .collect();
-    assert!(command_lines.len() > 100 && !holds(&command_lines, VALUE));
+    assert!(command_lines.len() > 100 && !holds(&command_lines, value()));
     let doctor = farm.cli(&["doctor"]).await;
-    assert!(!holds(format!("{doctor:?}").as_bytes(), VALUE), "{doctor:?}");
+    assert!(!holds(format!("{doctor:?}").as_bytes(), value()), "{doctor:?}");
     // A program that is not protected leaves one here, if the machine allows core dumps at all.
     let mut other = tokio::process::Command::new("sh");
     other.args(["-c", "ulimit -c unlimited; kill -QUIT $$"]).current_dir(&folder);
@@ -336,15 +343,15 @@ async fn o5_secrets_are_in_no_log_trace_core_dump_or_command_line() {
     let status = worker.wait_exit(SOON).await;
     assert!(!status.core_dumped(), "{status:?}");
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
-    assert_hidden(&farm, &key, VALUE).await;
+    assert_hidden(&farm, &key, value()).await;
 }
 
 #[tokio::test]
 async fn s18_a_build_cannot_read_the_secrets_of_its_worker() {
     let place = Place::new();
     place.put("g", "mine", b"the value of mine");
-    place.put("g", "other", VALUE.as_bytes());
-    place.put("h", "theirs", VALUE.as_bytes());
+    place.put("g", "other", value().as_bytes());
+    place.put("h", "theirs", value().as_bytes());
     let farm = place.builder().start().await;
     let look = format!(
         "exec 2>&1; cat {folder}/*/* /dev/shm/forebay-*/*/*; ls {folder}; find / -xdev \\( -name theirs -o -name other \\) 2>/dev/null
@@ -353,7 +360,7 @@ async fn s18_a_build_cannot_read_the_secrets_of_its_worker() {
     );
     let seen = output(&farm, with(&["mine"], &look)).await;
     assert!(seen.contains("looked") && seen.contains("FOREBAY_SECRETS_DIR"), "{seen}");
-    assert!(!holds(seen.as_bytes(), VALUE) && !seen.contains("theirs"), "{seen}");
+    assert!(!holds(seen.as_bytes(), value()) && !seen.contains("theirs"), "{seen}");
     assert!(!seen.contains("FOREBAY_SECRETS_FOLDER"), "{seen}");
     // A context cannot name the folder either.
     let context = model::Context::Directory { path: place.folder().to_owned(), ignore_files: false };
@@ -365,8 +372,8 @@ async fn s18_a_build_cannot_read_the_secrets_of_its_worker() {
 #[tokio::test]
 async fn a_secret_that_the_group_does_not_have_is_refused_at_once() {
     let place = Place::new();
-    place.put("g", "token", VALUE.as_bytes());
-    place.put("h", "theirs", VALUE.as_bytes());
+    place.put("g", "token", value().as_bytes());
+    place.put("h", "theirs", value().as_bytes());
     let farm = place.builder().start().await;
     let create = async |group: &str, request: &BuildRequest| {
         let error = farm.client().create(&group.parse().unwrap(), request, None).await.unwrap_err();
@@ -405,7 +412,7 @@ async fn a_secret_that_the_group_does_not_have_is_refused_at_once() {
 #[tokio::test]
 async fn the_command_line_asks_for_secrets() {
     let place = Place::new();
-    place.put("default", "token", VALUE.as_bytes());
+    place.put("default", "token", value().as_bytes());
     let farm = place.builder().start().await;
     let submit = async |secrets: &[&str]| {
         let flags = secrets.iter().flat_map(|secret| ["--secret", *secret]);
@@ -424,7 +431,7 @@ async fn the_command_line_asks_for_secrets() {
 #[tokio::test]
 async fn a_build_waits_for_a_secret_that_vanished_and_never_runs_without() {
     let place = Place::new();
-    place.put("g", "token", VALUE.as_bytes());
+    place.put("g", "token", value().as_bytes());
     let farm = place.builder().start().await;
     let blocks = farm.submit("g", script(WAIT)).await;
     farm.wait_until(&blocks, SOON, |record| record.state() == State::InProgress).await;
@@ -437,9 +444,9 @@ async fn a_build_waits_for_a_secret_that_vanished_and_never_runs_without() {
     ended_as(&farm, &other, Outcome::Succeeded).await;
     let (_, record) = farm.wait_until(&key, SOON, |_| true).await;
     assert_eq!(record.state(), State::Enqueued, "{record:?}");
-    place.put("g", "token", VALUE.as_bytes());
+    place.put("g", "token", value().as_bytes());
     ended_as(&farm, &key, Outcome::Succeeded).await;
-    assert_eq!(said(&farm, &key).await, format!("{}\n", VALUE.len()));
+    assert_eq!(said(&farm, &key).await, format!("{}\n", value().len()));
     // A new name is known at once, too.
     place.put("g", "late", b"another value");
     let began = std::time::Instant::now();
@@ -452,7 +459,7 @@ async fn a_build_waits_for_a_secret_that_vanished_and_never_runs_without() {
 #[tokio::test]
 async fn a_secret_that_vanishes_from_a_worker_that_offered_it_is_awaited() {
     let place = Place::new();
-    place.put("g", "token", VALUE.as_bytes());
+    place.put("g", "token", value().as_bytes());
     let farm = place.builder().without("worker").start().await;
     let worker = farm.spawn("worker").await;
     // The offer waits for the worker, which does not see the file go.
@@ -463,15 +470,15 @@ async fn a_secret_that_vanishes_from_a_worker_that_offered_it_is_awaited() {
     why_when(&farm, &key, |why| why.reason.contains("no live worker offers")).await;
     let (_, record) = farm.wait_until(&key, SOON, |_| true).await;
     assert_eq!(record.state(), State::Enqueued, "{record:?}");
-    place.put("g", "token", VALUE.as_bytes());
+    place.put("g", "token", value().as_bytes());
     ended_as(&farm, &key, Outcome::Succeeded).await;
-    assert_eq!(said(&farm, &key).await, format!("{}\n", VALUE.len()));
+    assert_eq!(said(&farm, &key).await, format!("{}\n", value().len()));
 }
 
 #[tokio::test]
 async fn the_next_worker_gives_the_secrets_again() {
     let place = Place::new();
-    place.put("g", "token", VALUE.as_bytes());
+    place.put("g", "token", value().as_bytes());
     let farm = place.builder().without("worker").start().await;
     let worker = farm.spawn("worker").await;
     let text = format!("echo $FOREBAY_ATTEMPT ${{#TOKEN}} $(wc -c <$FOREBAY_SECRETS_DIR/token); {WAIT}");
@@ -483,8 +490,8 @@ async fn the_next_worker_gives_the_secrets_again() {
     nothing_in_memory().await;
     go(&farm);
     ended_as(&farm, &key, Outcome::Succeeded).await;
-    assert!(said(&farm, &key).await.contains(&format!("2 {0} {0}\n", VALUE.len())));
-    assert_hidden(&farm, &key, VALUE).await;
+    assert!(said(&farm, &key).await.contains(&format!("2 {0} {0}\n", value().len())));
+    assert_hidden(&farm, &key, value()).await;
 }
 
 #[tokio::test]
@@ -505,7 +512,7 @@ async fn a_secret_that_is_no_text_is_a_file_only() {
 #[tokio::test]
 async fn a_worker_that_cannot_keep_secrets_does_not_start() {
     let place = Place::new();
-    place.put("g", "token", VALUE.as_bytes());
+    place.put("g", "token", value().as_bytes());
     let farm = place.builder().without("worker").start().await;
     let inside = farm.folder().join("secrets");
     fs::create_dir(&inside).unwrap();
@@ -525,7 +532,7 @@ async fn a_worker_that_cannot_keep_secrets_does_not_start() {
     }
     // What can be read by others is not offered, and the log says so.
     let open = place.secrets.path().join("g/open");
-    fs::write(&open, VALUE).unwrap();
+    fs::write(&open, value()).unwrap();
     fs::set_permissions(&open, fs::Permissions::from_mode(0o644)).unwrap();
     let worker = farm.spawn("worker").await;
     until("the log names the file", SOON, || worker.log_text().contains("others may read or change it"))
@@ -533,18 +540,18 @@ async fn a_worker_that_cannot_keep_secrets_does_not_start() {
     let error =
         farm.client().create(&"g".parse().unwrap(), &with(&["open"], "true"), None).await.unwrap_err();
     assert!(error.to_string().contains("it has token"), "{error}");
-    assert!(!holds(worker.log_text().as_bytes(), VALUE));
+    assert!(!holds(worker.log_text().as_bytes(), value()));
 }
 
 #[tokio::test]
 async fn a_build_without_secrets_pays_nothing() {
     let place = Place::new();
-    place.put("g", "token", VALUE.as_bytes());
+    place.put("g", "token", value().as_bytes());
     let farm = place.builder().start().await;
     // The same sandbox serves one build after another, and the value is not masked in a build that does not have it.
-    let look = request(&["sh", "-c", &format!("readlink /proc/self/ns/mnt; echo '{VALUE}'")]);
+    let look = request(&["sh", "-c", &format!("readlink /proc/self/ns/mnt; echo '{}'", value())]);
     let first = output(&farm, look.clone()).await;
     let again = BuildRequest { id: Some(model::BuildId::generate()), ..look };
     assert_eq!(output(&farm, again).await, first);
-    assert!(first.contains(VALUE), "{first}");
+    assert!(first.contains(value()), "{first}");
 }

@@ -253,7 +253,7 @@ async fn chaos_a_killed_executor_leaves_nothing_of_its_services() {
     let farm = builder().start().await;
     let remote = acting::remote(&farm).await;
     for round in 0..rounds() {
-        let marker = format!("88{round}77.5");
+        let marker = acting::own(&format!("88{round}77.5"));
         let services = json!([
             {"name": "one", "command": ["/bin/sh", "-c", format!("trap '' TERM; sleep {marker} & sleep {marker}")]},
             {"name": "two", "command": ["/bin/sleep", marker], "after": ["one"]},

@@ -10,7 +10,7 @@ use model::{
 use serde_json::{Value, json};
 
 use crate::{
-    acting::processes_with,
+    acting::{own, processes_with},
     check::{ended_as, request, script, until},
     images::registry::{Registry, files, programs},
     jobs,
@@ -240,7 +240,7 @@ async fn are_gone(marker: &str, networks: &BTreeSet<PathBuf>) {
 async fn chaos_a_killed_worker_leaves_nothing_of_the_services_of_a_build() {
     let farm = builder().start().await;
     for round in 0..rounds() {
-        let marker = format!("66{round}55.5");
+        let marker = own(&format!("66{round}55.5"));
         let (key, networks) = run_marked(&farm, &marker).await;
         let mut worker = farm.take("worker");
         worker.kill9();
@@ -258,14 +258,15 @@ async fn chaos_a_killed_worker_leaves_nothing_of_the_services_of_a_build() {
 #[tokio::test]
 async fn services_end_with_a_build_that_is_cancelled_and_with_the_lease_of_a_frozen_worker() {
     let farm = builder().lease_ttl(2).start().await;
-    let (key, networks) = run_marked(&farm, "66177.5").await;
+    let (cancelled_with, frozen_with) = (own("66177.5"), own("66188.5"));
+    let (key, networks) = run_marked(&farm, &cancelled_with).await;
     let cancelled = farm.cli(&["cancel", &key.to_string()]).await;
     assert_eq!(cancelled.code, 0, "{cancelled:?}");
-    are_gone("66177.5", &networks).await;
-    let (_, _) = run_marked(&farm, "66188.5").await;
+    are_gone(&cancelled_with, &networks).await;
+    let (_, _) = run_marked(&farm, &frozen_with).await;
     let worker = farm.take("worker");
     worker.pause();
-    until("its processes are dead", SOON, || processes_with("66188.5").is_empty()).await;
+    until("its processes are dead", SOON, || processes_with(&frozen_with).is_empty()).await;
     worker.resume();
     farm.keep(worker);
 }

@@ -8,7 +8,7 @@ use model::{BuildRequest, ErrorCode, Job, Outcome, TaskStatus};
 use serde_json::{Value, json};
 
 use crate::{
-    acting::processes_with,
+    acting::{own, processes_with},
     check::until,
     jobs::{self, Ended},
     services::{all_networks, networks_of},
@@ -100,7 +100,7 @@ for host in ('127.0.0.1', 'db'):
     ];
     // Each job has services of its own, and no result comes from the cache.
     for _ in 0..2 {
-        let ended = run(&farm, job(&store("share-1-4711"), &tasks)).await;
+        let ended = run(&farm, job(&store(&own("share-1-")), &tasks)).await;
         succeeded(&ended);
         let of = |id: &str| ended.task(id);
         assert_eq!(of("write").executor, of("read").executor);
@@ -110,7 +110,7 @@ for host in ('127.0.0.1', 'db'):
         let digest = model::Digest::from_sha256(logs["db.stdout"].hash);
         assert_eq!(jobs::content(&farm, &digest).await, "serves\n");
         assert!(of("after").service_logs.is_empty());
-        nothing_is_left(&farm, "share-1-4711", &BTreeSet::new()).await;
+        nothing_is_left(&farm, &own("share-1-"), &BTreeSet::new()).await;
     }
 }
 
@@ -123,7 +123,7 @@ async fn tasks_that_share_a_service_run_at_the_same_time() {
         task(id, &wait, &[])
     };
     let ended =
-        run(&farm, job(&store("share-2-4711"), &[meets("left", "right"), meets("right", "left")])).await;
+        run(&farm, job(&store(&own("share-2-")), &[meets("left", "right"), meets("right", "left")])).await;
     succeeded(&ended);
 }
 
@@ -138,8 +138,8 @@ async fn an_executor_with_one_slot_runs_the_services_of_two_jobs_and_what_uses_t
         ];
         jobs::request(job(&store(marker), &tasks))
     };
-    let first = farm.submit("g", one("share-3-4711")).await;
-    let second = farm.submit("g", one("share-12-4711")).await;
+    let first = farm.submit("g", one(&own("share-3-"))).await;
+    let second = farm.submit("g", one(&own("share-12-"))).await;
     for key in [first, second] {
         succeeded(&jobs::ended(&farm, &key).await);
     }
@@ -155,9 +155,12 @@ async fn jobs_at_the_same_time_have_services_with_the_same_port() {
         ];
         jobs::request(job(&store(marker), &tasks))
     };
-    let (first, second) =
-        (farm.submit("g", one("share-4-4711", "a")).await, farm.submit("g", one("share-5-4711", "b")).await);
-    let both = || !processes_with("share-4-4711").is_empty() && !processes_with("share-5-4711").is_empty();
+    let (first, second) = (
+        farm.submit("g", one(&own("share-4-"), "a")).await,
+        farm.submit("g", one(&own("share-5-"), "b")).await,
+    );
+    let both =
+        || !processes_with(&own("share-4-")).is_empty() && !processes_with(&own("share-5-")).is_empty();
     until("both services run", SOON, both).await;
     for key in [first, second] {
         succeeded(&jobs::ended(&farm, &key).await);
@@ -167,34 +170,36 @@ async fn jobs_at_the_same_time_have_services_with_the_same_port() {
 #[tokio::test]
 async fn after_the_loss_of_its_executor_a_job_starts_again_with_fresh_services() {
     let farm = builder().start().await;
-    let slow = format!("{}; sleep 3.4716", expects("two", "one,two"));
+    let seconds = own("3.4716");
+    let slow = format!("{}; sleep {seconds}", expects("two", "one,two"));
     let tasks = [
         task("write", &expects("one", "one"), &[]),
         task("read", &slow, &["write"]),
         task("end", &expects("three", "one,two,three"), &["read"]),
     ];
-    let key = farm.submit("g", jobs::request(job(&store("share-6-4711"), &tasks))).await;
-    until("the second task runs", SOON, || !processes_with("sleep\u{0}3.4716").is_empty()).await;
+    let key = farm.submit("g", jobs::request(job(&store(&own("share-6-")), &tasks))).await;
+    until("the second task runs", SOON, || !processes_with(&format!("sleep\0{seconds}")).is_empty()).await;
     let mut executor = farm.take("executor");
     executor.kill9();
     executor.wait_exit(SOON).await;
-    until("its processes are dead", SOON, || processes_with("share-6-4711").is_empty()).await;
+    until("its processes are dead", SOON, || processes_with(&own("share-6-")).is_empty()).await;
     farm.keep(farm.spawn("executor").await);
     let ended = jobs::ended(&farm, &key).await;
     succeeded(&ended);
     assert_eq!(ended.record.attempt.0, 1, "{:#?}", ended.record);
-    nothing_is_left(&farm, "share-6-4711", &BTreeSet::new()).await;
+    nothing_is_left(&farm, &own("share-6-"), &BTreeSet::new()).await;
 }
 
 #[tokio::test]
 async fn an_executor_that_drains_passes_services_on() {
     let farm = builder().start().await;
+    let seconds = own("3.4717");
     let tasks = [
         task("write", &expects("one", "one"), &[]),
-        task("read", &format!("{}; sleep 3.4717", expects("two", "one,two")), &["write"]),
+        task("read", &format!("{}; sleep {seconds}", expects("two", "one,two")), &["write"]),
     ];
-    let key = farm.submit("g", jobs::request(job(&store("share-7-4711"), &tasks))).await;
-    until("the second task runs", SOON, || !processes_with("sleep\u{0}3.4717").is_empty()).await;
+    let key = farm.submit("g", jobs::request(job(&store(&own("share-7-")), &tasks))).await;
+    until("the second task runs", SOON, || !processes_with(&format!("sleep\0{seconds}")).is_empty()).await;
     let draining = farm.take("executor");
     farm.keep(farm.spawn("executor").await);
     draining.term();
@@ -206,12 +211,14 @@ async fn an_executor_that_drains_passes_services_on() {
 #[tokio::test]
 async fn a_killed_worker_or_a_cancelled_job_leaves_nothing_of_its_services() {
     let farm = builder().start().await;
-    for (marker, is_killed) in [("share-8-4711", true), ("share-9-4711", false)] {
-        let tasks = [task("wait", "send a; sleep 1000", &[])];
-        let key = farm.submit("g", jobs::request(job(&store(marker), &tasks))).await;
-        let runs = || !processes_with(marker).is_empty() && !processes_with("sleep\u{0}1000").is_empty();
+    for (marker, is_killed) in [(own("share-8-"), true), (own("share-9-"), false)] {
+        let seconds = own("1000.");
+        let tasks = [task("wait", &format!("send a; sleep {seconds}"), &[])];
+        let key = farm.submit("g", jobs::request(job(&store(&marker), &tasks))).await;
+        let sleeps = format!("sleep\0{seconds}");
+        let runs = || !processes_with(&marker).is_empty() && !processes_with(&sleeps).is_empty();
         until("the task runs", SOON, runs).await;
-        let networks = networks_of(marker);
+        let networks = networks_of(&marker);
         assert_eq!(networks.len(), 1);
         if is_killed {
             let mut worker = farm.take("worker");
@@ -220,7 +227,7 @@ async fn a_killed_worker_or_a_cancelled_job_leaves_nothing_of_its_services() {
         } else {
             farm.client().cancel(&key, Some("test".into())).await.unwrap();
         }
-        nothing_is_left(&farm, marker, &networks).await;
+        nothing_is_left(&farm, &marker, &networks).await;
         if is_killed {
             farm.client().cancel(&key, Some("test".into())).await.unwrap();
             farm.keep(farm.spawn("worker").await);
@@ -239,7 +246,7 @@ async fn a_service_that_dies_fails_the_tasks_that_use_it_with_its_name_and_outpu
         late,
         json!({"id": "other", "command": ["/bin/true"]}),
     ];
-    let ended = run(&farm, job(&store("share-10-4711"), &tasks)).await;
+    let ended = run(&farm, job(&store(&own("share-10-")), &tasks)).await;
     assert_eq!(ended.outcome(), Outcome::Failed);
     for id in ["wait", "late"] {
         assert_eq!(ended.status(id), TaskStatus::Failed, "{:#?}", ended.reports);
@@ -275,10 +282,10 @@ async fn services_end_with_a_job_that_exceeds_its_time() {
     let farm = builder().start().await;
     let tasks = [task("wait", "send a; sleep 1000", &[])];
     let request =
-        BuildRequest { timeout_seconds: Some(4), ..jobs::request(job(&store("share-11-4711"), &tasks)) };
+        BuildRequest { timeout_seconds: Some(4), ..jobs::request(job(&store(&own("share-11-")), &tasks)) };
     let ended = jobs::run(&farm, request).await;
     assert_eq!(ended.outcome(), Outcome::TimedOut);
-    nothing_is_left(&farm, "share-11-4711", &BTreeSet::new()).await;
+    nothing_is_left(&farm, &own("share-11-"), &BTreeSet::new()).await;
 }
 
 #[tokio::test]

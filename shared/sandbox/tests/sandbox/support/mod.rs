@@ -61,7 +61,11 @@ pub(crate) struct Place {
 
 impl Place {
     pub(crate) fn new(way: Way) -> Self {
-        let (folder, layers) = (TempDir::new().unwrap(), TempDir::new_in("/dev/shm").unwrap());
+        Self::new_in(way, &std::env::temp_dir())
+    }
+
+    pub(crate) fn new_in(way: Way, parent: &Path) -> Self {
+        let (folder, layers) = (TempDir::new_in(parent).unwrap(), TempDir::new_in("/dev/shm").unwrap());
         for path in [folder.path(), layers.path()] {
             fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
         }

@@ -170,7 +170,7 @@ const LOOK: &str = r#"exec 2>&1; sleep 3
 find . ~ "$TMPDIR" ../bazel -name left -o -name late -o -name serving -o -perm -4000 -o -name post-checkout 2>/dev/null
 git config --get-all forebay.left
 grep -rl secret . ~ "$TMPDIR" 2>/dev/null
-for one in /proc/[0-9]*; do cat $one/environ 2>/dev/null | tr '\0' '\n' | grep -q '^FOREBAY_GROUP=first$' && echo $one; done
+for one in /proc/[0-9]*; do cat $one/environ 2>/dev/null | tr '\0' '\n' | grep -q '^FOREBAY_BUILD_ID=FIRST$' && echo $one; done
 echo looked"#;
 
 #[tokio::test]
@@ -184,7 +184,8 @@ async fn c7_a_workspace_is_never_given_to_another_group() {
         let first = farm.submit("first", warm_in(&context, &["/bin/sh", "-c", LEAVE])).await;
         let record = ended(&farm, &first).await;
         assert_eq!(record.result().unwrap().outcome, Outcome::Succeeded, "{record:#?}");
-        let second = farm.submit("second", warm_in(&context, &["/bin/sh", "-c", LOOK])).await;
+        let look = LOOK.replace("FIRST", &first.id.to_string());
+        let second = farm.submit("second", warm_in(&context, &["/bin/sh", "-c", &look])).await;
         let record = ended(&farm, &second).await;
         assert_eq!(kind_of(&record), Some(model::WorkspaceKind::New), "{sandbox}");
         let said = farm.cli(&["logs", &second.id.to_string()]).await.stdout;
