@@ -1,6 +1,6 @@
 //! Creates missing streams and consumers on the server.
 
-use async_nats::jetstream::{self, ErrorCode, context::GetStreamErrorKind};
+use async_nats::jetstream::{self, ErrorCode, context::GetStreamErrorKind, stream::ConsumerErrorKind};
 use bus::{Bus, WorkQueue};
 use invariant::impossible;
 use serde_json::{Map, Value};
@@ -31,6 +31,9 @@ impl Difference {
         self.field == EXISTENCE
     }
 }
+
+/// Maximum number of times that nats-server is asked for a consumer; each waits for an answer for five seconds.
+const ASKED_MAX: u32 = 6;
 
 /// The field of a stream or consumer that does not exist.
 const EXISTENCE: &str = "existence";
@@ -75,11 +78,26 @@ pub fn report(differences: &[Difference]) {
     }
 }
 
-/// Opens the queue of a durable consumer that [`ensure`] created.
+/// Opens the queue of a durable consumer that [`ensure`] created. Asks again without an answer: a nats-server that
+/// just restarted may give none.
 pub async fn open(bus: &Bus, stream: &str, name: &str) -> Result<WorkQueue, TopologyError> {
     let failed = || TopologyError::at(format!("consumer {stream}/{name}"), "opened");
-    let consumer = bus.jetstream().get_consumer_from_stream(name, stream).await;
-    let consumer = consumer.map_err(|source| failed()(Box::new(source)))?;
+    let mut asked = 1;
+    let consumer = loop {
+        match bus.jetstream().get_consumer_from_stream(name, stream).await {
+            Ok(consumer) => break consumer,
+            Err(error) if error.kind() == ConsumerErrorKind::TimedOut && asked < ASKED_MAX => {
+                warn!(
+                    stream,
+                    consumer = name,
+                    asked,
+                    "nats-server does not say what it has of a consumer, asking again"
+                );
+                asked += 1;
+            }
+            Err(source) => return Err(failed()(Box::new(source))),
+        }
+    };
     WorkQueue::open(bus, consumer).await.map_err(|source| failed()(Box::new(source)))
 }
 

@@ -18,7 +18,7 @@ use service::{Context, Current, Governance, ServiceError, Step, crash_point, sle
 use settings::DispatcherSettings;
 use tokio::{sync::watch, task::JoinSet, time::Instant};
 use trace::WaitsFor;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use crate::{
     Wakes,
@@ -304,6 +304,8 @@ impl Dispatcher {
         let mut kept = Vec::with_capacity(picks.len());
         let mut started = Vec::with_capacity(picks.len());
         for (Chosen { build, estimate }, held) in chosen.into_iter().zip(held) {
+            let Pick { key, workspace, .. } = &build.pick;
+            debug!(%key, %workspace, ?held, dispatched_at_us, watermark = %heads.watermark, "picked");
             if held != Held::No {
                 self.workers.remove(&build.pick.workspace);
             }

@@ -184,6 +184,9 @@ fn refusals(offered: &Offered, reply: &OfferReply, now: Millis) -> Vec<Settlemen
             OfferVerdict::Failed => ("failed", Some(Verdict::Failed(retry))),
         };
         count(Counter::Offers, &[(Label::Verdict, label)], 1);
+        if verdict.is_some() {
+            debug!(key = %build.pick.key, workspace = %build.pick.workspace, label, "offer refused");
+        }
         verdict.map(|verdict| settlement(&build.pick, verdict))
     };
     offered.builds.iter().zip(&reply.verdicts).filter_map(settle).collect()

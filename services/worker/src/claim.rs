@@ -66,6 +66,7 @@ async fn try_claim(
     // The offer has expired, at least by the local clock: a worker with a wrong clock must not claim the same
     // build again and again.
     if shared.context.bus.now() > offer.deadline_ms {
+        debug!(%key, "the offer expired before its claim began");
         return Err(OfferVerdict::Busy);
     }
     let record = current(shared, offer, key, record).await.map_err(failed)??;
@@ -82,6 +83,7 @@ async fn try_claim(
     crash_point(Step::LeaseHeld);
     // Acquiring may have been slow. After the offer's deadline the build is offered to other workers.
     if shared.context.bus.now() > offer.deadline_ms {
+        debug!(%key, "the offer expired while its claim acquired the lease");
         release(bus, &lease).await;
         return Err(OfferVerdict::Busy);
     }

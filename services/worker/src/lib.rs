@@ -71,12 +71,12 @@ use std::{
     time::Duration,
 };
 
-use model::{WorkerId, WorkerProperties};
+use model::{Offers, WorkerId, WorkerProperties};
 use sandbox::{Cgroups, Parent, WorkspaceLimits};
 use sensors::{MachineLock, OomKills};
 use service::{
-    Context, Ready, Running, ServiceError, StartError, host_name, report_disk, send_final_heartbeat,
-    send_heartbeat, serve_heartbeats,
+    Context, Ready, Running, ServiceError, StartError, Subscription, host_name, report_disk,
+    send_final_heartbeat, send_heartbeat, serve_heartbeats,
 };
 use settings::WorkerSettings;
 use telemetry::metrics::{Counter, Label, expect};
@@ -159,7 +159,9 @@ async fn serve_all(context: Context, settings: WorkerSettings) -> Result<(), Ser
         settings,
     });
     let mut workspace_loops = start_workspaces(&shared);
-    let mut tasks = start_tasks(&shared, root);
+    // Before the first heartbeat: a dispatcher counts a worker as gone that does not listen.
+    let offers = Subscription::<Offers>::new(&shared.context.bus, &shared.id).await?;
+    let mut tasks = start_tasks(&shared, root, offers);
     context.ready(Ready::default()).await?;
     tokio::select! {
         () = context.stop.cancelled() => drain(&shared).await,
@@ -202,9 +204,13 @@ fn open_secrets(
 }
 
 /// Starts the loops that are not of one workspace; `root` contains the workspaces.
-fn start_tasks(shared: &Arc<Shared>, root: PathBuf) -> JoinSet<Result<(), ServiceError>> {
+fn start_tasks(
+    shared: &Arc<Shared>,
+    root: PathBuf,
+    offers: Subscription<Offers>,
+) -> JoinSet<Result<(), ServiceError>> {
     let mut tasks = JoinSet::new();
-    tasks.spawn(offers::serve(shared.clone()));
+    tasks.spawn(offers::serve(shared.clone(), offers));
     tasks.spawn(control::serve(shared.clone()));
     tasks.spawn(serve_heartbeats(shared.clone()));
     tasks.spawn(follow_gateways(shared.clone()));

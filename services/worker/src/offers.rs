@@ -13,8 +13,7 @@ use tracing::debug;
 use crate::{shared::Shared, workspaces::Assignment};
 
 /// Handles offers until the worker ends.
-pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
-    let mut offers = Subscription::<Offers>::new(&shared.context.bus, &shared.id).await?;
+pub(crate) async fn serve(shared: Arc<Shared>, mut offers: Subscription<Offers>) -> Result<(), ServiceError> {
     loop {
         let received = offers.next().await?;
         crash_point(Step::OfferReceived);

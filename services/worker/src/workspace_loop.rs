@@ -84,7 +84,11 @@ impl WorkspaceLoop {
         if self.shim.is_none() {
             let users = WorkspaceUsers::of(&self.shared.settings, self.number);
             match WorkspaceShim::start(&self.program, self.limits.clone(), users).await {
-                Ok(started) => self.shim = Some(started),
+                Ok(started) => {
+                    self.shim = Some(started);
+                    self.set_idle();
+                    workspaces.announce.notify_one();
+                }
                 Err(error) => {
                     warn!(error = telemetry::error_chain(&error), "cannot start a shim");
                     workspaces.set(self.number, Phase::Broken);
@@ -100,20 +104,17 @@ impl WorkspaceLoop {
                     return None;
                 }
             }
-            if workspaces.is_broken(self.number) {
-                self.set_idle();
-                self.shared.workspaces.announce.notify_one();
-            }
         }
         self.shim.as_mut()
     }
 
-    /// Marks the workspace as idle and publishes its warmth.
+    /// Marks the workspace as idle, or as starting if it has no shim, and publishes its warmth.
     fn set_idle(&self) {
         let tools = self.shim.as_ref().is_some_and(WorkspaceShim::has_survivors);
         let keys = self.left.as_ref().map(|left| left.keys.clone());
         let warmth = Warmth { keys, tools_since: tools.then_some(self.since) };
-        self.shared.workspaces.set(self.number, Phase::Idle(warmth));
+        let phase = if self.shim.is_some() { Phase::Idle(warmth) } else { Phase::Starting(warmth) };
+        self.shared.workspaces.set(self.number, phase);
         match &self.left {
             Some(left) if tools => self.shared.usage.leave_tools(self.number, &left.group, &self.limits),
             Some(_) | None => self.shared.usage.end_tools(self.number),

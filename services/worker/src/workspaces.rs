@@ -42,6 +42,8 @@ pub(crate) struct Warmth {
 
 /// The state of a workspace.
 pub(crate) enum Phase {
+    /// Its shim starts. An offer would wait for the shim while other workspaces take later builds.
+    Starting(Warmth),
     Idle(Warmth),
     /// Claims or runs a build.
     Busy {
@@ -124,7 +126,7 @@ fn running(workspaces: &[WorkspaceEntry]) -> u32 {
 }
 
 impl Workspaces {
-    /// Creates `count` idle workspaces, limited by `window`.
+    /// Creates `count` workspaces without a shim, limited by `window`.
     pub(crate) fn new(count: u16, window: Option<Window>) -> Self {
         let workspace = |_| {
             // The channel holds one message in addition to the one being handled.
@@ -132,7 +134,7 @@ impl Workspaces {
             let (orders, ordered) = mpsc::channel(1);
             let receivers = Some(WorkspaceReceivers { offers: offered, orders: ordered });
             WorkspaceEntry {
-                phase: Phase::Idle(Warmth::default()),
+                phase: Phase::Starting(Warmth::default()),
                 offers,
                 orders,
                 receivers,
@@ -156,7 +158,7 @@ impl Workspaces {
         }
     }
 
-    /// Sends an offer to its workspace, or refuses it if the workspace is busy.
+    /// Sends an offer to its workspace, or refuses it if the workspace cannot start a build now.
     pub(crate) fn assign(&self, assignment: Assignment) {
         let refuse = |assignment: Assignment| {
             // The worker shuts down if the offer's handler has gone.
@@ -178,9 +180,10 @@ impl Workspaces {
                     Err(error) => refuse(error.into_inner()),
                 }
             }
-            Some(WorkspaceEntry { phase: Phase::Busy { .. } | Phase::Broken, .. }) | None => {
-                refuse(assignment);
-            }
+            Some(WorkspaceEntry {
+                phase: Phase::Starting(_) | Phase::Busy { .. } | Phase::Broken, ..
+            })
+            | None => refuse(assignment),
         }
     }
 
@@ -194,6 +197,7 @@ impl Workspaces {
             states.iter_mut().zip(workspaces.iter()).partition(|(_, workspace)| is_warm(workspace));
         for (state, workspace) in warm.into_iter().chain(cold) {
             *state = match &workspace.phase {
+                Phase::Starting(warmth) => WorkspaceState::Closed { warm: warmth.keys.clone() },
                 Phase::Idle(warmth) | Phase::Ending(warmth) => {
                     let warm = warmth.keys.clone();
                     let admitted = room > 0;
@@ -391,7 +395,7 @@ impl Workspaces {
         let workspaces = self.all.lock();
         let tools = (0..).zip(workspaces.iter()).filter_map(|(number, workspace)| match &workspace.phase {
             Phase::Idle(warmth) | Phase::Ending(warmth) => Some((warmth.tools_since?, number)),
-            Phase::Busy { .. } | Phase::Broken => None,
+            Phase::Starting(_) | Phase::Busy { .. } | Phase::Broken => None,
         });
         let mut found: Vec<(Instant, u16)> = tools.collect();
         found.sort_unstable();
@@ -424,7 +428,9 @@ impl Workspaces {
     pub(crate) fn stop_of(&self, wanted: &BuildKey, run: Attempt) -> Option<Stop> {
         self.all.lock().iter().find_map(|workspace| match &workspace.phase {
             Phase::Busy { key, attempt, stop } if key == wanted && *attempt == run => Some(stop.clone()),
-            Phase::Busy { .. } | Phase::Idle(_) | Phase::Ending(_) | Phase::Broken => None,
+            Phase::Busy { .. } | Phase::Starting(_) | Phase::Idle(_) | Phase::Ending(_) | Phase::Broken => {
+                None
+            }
         })
     }
 
@@ -432,12 +438,9 @@ impl Workspaces {
     pub(crate) async fn all_idle(&self) {
         loop {
             let changed = self.idle.notified();
-            if self
-                .all
-                .lock()
-                .iter()
-                .all(|workspace| matches!(workspace.phase, Phase::Idle(_) | Phase::Broken))
-            {
+            if self.all.lock().iter().all(|workspace| {
+                matches!(workspace.phase, Phase::Starting(_) | Phase::Idle(_) | Phase::Broken)
+            }) {
                 return;
             }
             changed.await;
@@ -465,10 +468,6 @@ impl Workspaces {
         }
     }
 
-    pub(crate) fn is_broken(&self, number: u16) -> bool {
-        matches!(self.all.lock().get(usize::from(number)), Some(WorkspaceEntry { phase: Phase::Broken, .. }))
-    }
-
     /// The result is written: the next offer may come.
     pub(crate) fn set_ending(&self, number: u16, keys: Option<WorkspaceKeys>) {
         self.set(number, Phase::Ending(Warmth { keys, tools_since: None }));
@@ -490,6 +489,36 @@ mod tests {
     fn busy() -> Phase {
         let key = BuildKey { group: "g".parse().unwrap(), id: BuildId::generate() };
         Phase::Busy { key, attempt: Attempt::FIRST, stop: Stop::default() }
+    }
+
+    /// Offers a build to the first workspace; `None` while it has no answer.
+    fn offer_to_first(workspaces: &Workspaces) -> Option<OfferVerdict> {
+        let key = BuildKey { group: "g".parse().unwrap(), id: BuildId::generate() };
+        let offer = Offer {
+            group: key.group.clone(),
+            id: key.id,
+            sequence: Sequence(1),
+            workspace: 0,
+            deadline_ms: model::Millis(u64::MAX),
+            dispatched_at_us: 0,
+            dispatched_at_sequence: Sequence(1),
+            workspace_kind: None,
+            record: None,
+        };
+        let (verdict, mut answer) = oneshot::channel();
+        workspaces.assign(Assignment { offer, key, record: None, verdict });
+        answer.try_recv().ok()
+    }
+
+    #[test]
+    fn a_workspace_takes_no_offer_before_its_shim_runs() {
+        let workspaces = Workspaces::new(2, None);
+        let closed = WorkspaceState::Closed { warm: None };
+        assert_eq!(workspaces.states(), [closed.clone(), closed.clone()]);
+        assert_eq!(offer_to_first(&workspaces), Some(OfferVerdict::Busy));
+        workspaces.set(0, Phase::Idle(Warmth::default()));
+        assert_eq!(workspaces.states(), [WorkspaceState::Idle { warm: None }, closed]);
+        assert_eq!(offer_to_first(&workspaces), None, "the offer is in the channel of the workspace");
     }
 
     #[tokio::test]

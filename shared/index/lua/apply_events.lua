@@ -28,8 +28,7 @@ else
   redis.call('PEXPIRE', P .. 'rebuild', ARGV[4])
 end
 local builds, expires, running = P .. 'builds', P .. 'expires', P .. 'running'
-local deadlines, offered, offers = P .. 'deadlines', P .. 'offered', P .. 'offers'
-local idle, taken = P .. 'idle', P .. 'taken'
+local deadlines, offered, idle = P .. 'deadlines', P .. 'offered', P .. 'idle'
 
 -- Removes the build from its current state; returns the workspace that it was offered to.
 local function leave(key, group, id)
@@ -47,12 +46,8 @@ local function leave(key, group, id)
     count(group, build, '-')
     if ran then count_ended(group, build) end
   end
-  if was_offered then
-    local ws = redis.call('HGET', offers, key)
-    redis.call('HDEL', offers, key)
-    if ws then redis.call('HDEL', taken, ws) end
-    return ws
-  end
+  local ws = vacate(key)
+  if was_offered then return ws end
 end
 
 for i = 0, tonumber(ARGV[5]) - 1 do
@@ -81,6 +76,7 @@ for i = 0, tonumber(ARGV[5]) - 1 do
       redis.call('ZADD', running, ARGV[b + 5], key)
       redis.call('ZADD', deadlines, ARGV[b + 6], key)
       redis.call('SREM', idle, ARGV[b + 7])
+      occupy(key, ARGV[b + 7])
       if freed and freed ~= ARGV[b + 7] then release(freed) end
     else
       redis.call('HDEL', builds, key)

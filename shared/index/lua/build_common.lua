@@ -68,23 +68,38 @@ local function release(ws)
   end
 end
 
--- Removes a build from the offered ones; returns the workspace that it was offered to.
-local function take_out(key)
+-- Has a build occupy a workspace, from its offer to its end: until then no heartbeat, which may be older, makes the
+-- workspace idle.
+local function occupy(key, ws)
+  redis.call('HSET', P .. 'offers', key, ws)
+  redis.call('HSET', P .. 'taken', ws, key)
+end
+
+-- Ends that; returns the workspace.
+local function vacate(key)
   local ws = redis.call('HGET', P .. 'offers', key)
-  local build = redis.call('HGET', P .. 'builds', key)
-  if redis.call('ZREM', P .. 'offered', key) == 1 and build then count(string.match(key, '^(.*)/'), build, '-') end
   redis.call('HDEL', P .. 'offers', key)
-  if ws then redis.call('HDEL', P .. 'taken', ws) end
+  if ws and redis.call('HGET', P .. 'taken', ws) == key then redis.call('HDEL', P .. 'taken', ws) end
   return ws
 end
 
--- Returns a build to its place in its queue; returns whether it is there.
+-- Removes a build from the offered ones; returns the workspace that it was offered to.
+local function take_out(key)
+  local ws = vacate(key)
+  local build = redis.call('HGET', P .. 'builds', key)
+  if redis.call('ZREM', P .. 'offered', key) == 1 and build then count(string.match(key, '^(.*)/'), build, '-') end
+  return ws
+end
+
+-- Returns a build to its place in its queue; returns whether it is there. A head that was read without it is out of date:
+-- its picks could be later builds.
 local function requeue(key)
   local build = redis.call('HGET', P .. 'builds', key)
   if not build then return false end
   local group, id = string.match(key, '^(.*)/(.*)$')
   local _, score = entry_of(build)
   queue_in(group, id, score)
+  redis.call('HINCRBY', P .. 'versions', group, 1)
   return true
 end
 

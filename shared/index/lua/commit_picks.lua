@@ -48,8 +48,7 @@ for i = 0, tonumber(ARGV[4]) - 1 do
   elseif waits then
     queue_out(group, id)
     redis.call('ZADD', P .. 'offered', ARGV[1], key)
-    redis.call('HSET', P .. 'offers', key, ws)
-    redis.call('HSET', P .. 'taken', ws, key)
+    occupy(key, ws)
     if extra ~= '' then
       build = string.match(build, '^%S+ %S+ %S+') .. ' ' .. extra
       redis.call('HSET', P .. 'builds', key, build)

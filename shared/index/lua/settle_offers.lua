@@ -20,9 +20,8 @@ for i = 0, tonumber(ARGV[1]) - 1 do
   if same and redis.call('HGET', P .. 'offers', key) == ARGV[b + 2] then
     if verdict == 'failed' then
       -- Keep the offer without a workspace; it expires soon.
-      local ws = redis.call('HGET', P .. 'offers', key)
-      redis.call('HDEL', P .. 'offers', key)
-      if ws then redis.call('HDEL', P .. 'taken', ws) release(ws) end
+      local ws = vacate(key)
+      if ws then release(ws) end
       redis.call('ZADD', P .. 'offered', ARGV[b + 4], key)
     else
       local ws = take_out(key)

@@ -13,11 +13,11 @@ use redis::Script;
 ///   `recent:<group>` LIST and `seen` SET: for listing. `ends:<group>` LIST: when its last runs ended, in ms.
 /// - `inprogress:<group>` HASH: micro-ESU by executor type of its builds that are offered or running, by their
 ///   estimates. `ended:<group>` HASH: the same of all its runs that ended. `versions` HASH: version of each group's
-///   budget; changes whenever builds of the group are offered.
+///   budget; changes whenever builds of the group are offered, or return to its queue after an offer.
 /// - `builds` HASH: for every unfinished build its position, score, time, use and occupancy (unless they are the
 ///   default) and expected run time.
-/// - `expires`, `offered`, `running`, `deadlines` ZSET by time in ms. `offers` HASH: build to workspace.
-/// - `idle` SET and `taken` HASH of workspaces. `workers` ZSET by expiry, `workerinfo`, `slots` HASH, `draining` SET:
+/// - `expires`, `offered`, `running`, `deadlines` ZSET by time in ms. `offers` HASH: offered or running build to workspace; `taken` HASH: the reverse.
+/// - `idle` SET of workspaces. `workers` ZSET by expiry, `workerinfo`, `slots` HASH, `draining` SET:
 ///   workers that accept no builds; `full` SET: those of them whose disk is full or whose store does not answer.
 pub(crate) const META: &str = "forebay:{index}:meta";
 

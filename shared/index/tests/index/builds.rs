@@ -406,6 +406,59 @@ async fn two_dispatchers_do_not_spend_one_budget_twice() {
 }
 
 #[tokio::test]
+async fn no_later_build_is_committed_that_was_read_before_an_offer_was_refused() {
+    for is_refused in [true, false] {
+        let mut test = Test::start(2).await;
+        let (urgent, late) = (key("g"), key("g"));
+        test.enqueue_as(&urgent, Priority::Emergency, "x86=1").await;
+        test.enqueue(&late, "x86=1").await;
+        let offered = picks(&test.heads().await, 0, &[0]);
+        assert_eq!((offered[0].key.id, test.commit(&offered).await), (urgent.id, vec![Held::Yes]));
+        // A dispatcher reads while the urgent build is offered, and commits after it is back in its queue.
+        let read_before = picks(&test.heads().await, 0, &[1]);
+        assert_eq!(read_before[0].key.id, late.id);
+        if is_refused {
+            let Pick { key, sequence, workspace, .. } = offered[0].clone();
+            let refused = Settlement { key, sequence, workspace, verdict: Verdict::Busy };
+            assert_eq!(test.index.settle(&[refused]).await.unwrap(), 1);
+        } else {
+            let at = NOW.after(SOON + SOON);
+            assert_eq!(test.index.take_back(at, at, &[], from_ref(&urgent)).await.unwrap(), (1, 1));
+            let heard = test.index.announce(&heartbeat(2), b"{}", NOW).await.unwrap();
+            assert_eq!(heard, (true, 2));
+        }
+        assert_eq!(test.commit(&read_before).await, [Held::No], "the urgent build waits again");
+        let again = picks(&test.heads().await, 0, &[1]);
+        assert_eq!((again[0].key.id, test.commit(&again).await), (urgent.id, vec![Held::Yes]));
+    }
+}
+
+#[tokio::test]
+async fn a_heartbeat_that_is_older_than_the_start_of_a_build_makes_no_workspace_idle() {
+    let mut test = Test::start(1).await;
+    let build = key("g");
+    let older = heartbeat(1);
+    for ends in [false, true] {
+        test.enqueue(&build, "x86=1").await;
+        let picked = picks(&test.heads().await, 0, &[0]);
+        assert_eq!(test.commit(&picked).await, [Held::Yes]);
+        assert_eq!(test.index.announce(&older, b"{}", NOW).await.unwrap(), (true, 0), "offered");
+        test.start_build(&build, 0, "x86=1").await;
+        assert_eq!(test.index.announce(&older, b"{}", NOW).await.unwrap(), (true, 0), "running");
+        if ends {
+            let ended = Change::Finished { ended_at: NOW, workspace: Some(workspace(0)), only: false };
+            test.apply(&build, ended).await;
+        } else {
+            // Its run is lost, and the worker says later that the workspace is free.
+            test.enqueue(&build, "x86=1").await;
+            assert_eq!(test.index.announce(&heartbeat(1), b"{}", NOW).await.unwrap(), (true, 1));
+        }
+        test.enqueue(&key("g"), "x86=1").await;
+        assert_eq!(test.heads().await.idle, [workspace(0)]);
+    }
+}
+
+#[tokio::test]
 async fn a_pick_is_good_once_and_needs_its_workspace() {
     let mut test = Test::start(1).await;
     for _ in 0..3 {
