@@ -50,12 +50,28 @@ local function leave(key, group, id)
   if was_offered then return ws end
 end
 
+-- Whether the build was offered to this workspace, as every build is that this index dispatched. Then it keeps the
+-- workspace, and what its group and its type count in progress.
+local function starts_as_offered(key, ws)
+  if redis.call('HGET', P .. 'offers', key) ~= ws or redis.call('ZREM', offered, key) == 0 then return false end
+  redis.call('ZREM', expires, key)
+  return true
+end
+
+-- The build's entry with the traits that it was offered with.
+local function with_known_traits(key, entry)
+  local before = redis.call('HGET', builds, key)
+  if not before then return entry end
+  return string.match(entry, '^%S+ %S+ %S+') .. (string.match(before, '^%S+ %S+ %S+( .*)$') or '')
+end
+
 for i = 0, tonumber(ARGV[5]) - 1 do
   local b = 6 + i * 9
   local op, seq, group, id, extra = ARGV[b], tonumber(ARGV[b + 1]), ARGV[b + 2], ARGV[b + 3], ARGV[b + 8]
   if seq > wm then
     local key = group .. '/' .. id
-    local freed = leave(key, group, id)
+    local as_offered = op == 'S' and starts_as_offered(key, ARGV[b + 7])
+    local freed = not as_offered and leave(key, group, id)
     local entry = ARGV[b + 1] .. ' ' .. ARGV[b + 4] .. ' ' .. ARGV[b + 5]
     if extra ~= '' then entry = entry .. ' ' .. extra end
     if op == 'E' then
@@ -63,21 +79,21 @@ for i = 0, tonumber(ARGV[5]) - 1 do
       queue_in(group, id, ARGV[b + 4])
       redis.call('ZADD', expires, ARGV[b + 5], key)
     elseif op == 'S' then
-      -- The build keeps counting with the traits that it was offered with.
-      local before = redis.call('HGET', builds, key)
-      if before then entry = string.match(entry, '^%S+ %S+ %S+') .. (string.match(before, '^%S+ %S+ %S+( .*)$') or '') end
+      entry = with_known_traits(key, entry)
       redis.call('HSET', builds, key, entry)
-      count(group, entry, '')
-      -- This index did not make the offer: a budget read before has changed.
-      if not freed then
-        redis.call('HINCRBY', P .. 'versions', group, 1)
-        if sends_actions(entry) then redis.call('HINCRBY', P .. 'versions', '', 1) end
-      end
       redis.call('ZADD', running, ARGV[b + 5], key)
       redis.call('ZADD', deadlines, ARGV[b + 6], key)
-      redis.call('SREM', idle, ARGV[b + 7])
-      occupy(key, ARGV[b + 7])
-      if freed and freed ~= ARGV[b + 7] then release(freed) end
+      if not as_offered then
+        count(group, entry, '')
+        -- This index did not make the offer: a budget read before has changed.
+        if not freed then
+          redis.call('HINCRBY', P .. 'versions', group, 1)
+          if sends_actions(entry) then redis.call('HINCRBY', P .. 'versions', '', 1) end
+        end
+        redis.call('SREM', idle, ARGV[b + 7])
+        occupy(key, ARGV[b + 7])
+        if freed then release(freed) end
+      end
     else
       redis.call('HDEL', builds, key)
       if token == '' and ARGV[b + 7] ~= '' then
