@@ -72,7 +72,7 @@ pub enum WorkspaceState {
         /// Id of the build.
         id: BuildId,
     },
-    /// Idle, but the congestion window of its worker admits no build in it now.
+    /// Idle, but takes no build now: the congestion window of its worker admits none, or its shim starts.
     Closed {
         /// Keys of its last build if it left warm state; absent if the workspace is empty.
         #[serde(default, skip_serializing_if = "Option::is_none")]

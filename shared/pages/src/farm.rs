@@ -176,7 +176,7 @@ fn workspaces(all: &[WorkspaceState]) -> Markup {
         @for state in all {
             @match state {
                 WorkspaceState::Idle { .. } => { span.slot title="idle" { "idle" } }
-                WorkspaceState::Closed { .. } => { span.slot title="idle, and the congestion window admits no build" { "closed" } }
+                WorkspaceState::Closed { .. } => { span.slot title="takes no build now: the congestion window admits none, or it starts" { "closed" } }
                 WorkspaceState::Broken => { span.slot.bad title="broken" { "broken" } }
                 WorkspaceState::Busy { group, id } => {
                     a.slot.busy href={ "/builds/" (group) "/" (id) } title={ (group) "/" (id) } { (group) }
