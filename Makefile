@@ -23,6 +23,9 @@ build: ## compile the workspace
 binary: ## compile only the forebay binary
 	@infra/compile/compile.py
 
+lab: ## compile only forebay-lab, which forebay bench, conform and sim run
+	cargo build -p forebay-lab
+
 lint: ## check formatting and run clippy; warnings are errors
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
@@ -67,7 +70,7 @@ screenshots: tools binary ## take the pictures of the README again
 	python3 infra/pages/screenshots.py
 
 bench: tools ## measure builds, scheduling, actions, the store and logs on this machine
-	cargo build --release -p forebay
+	cargo build --release -p forebay -p forebay-lab
 	$(RELEASE) bench builds --queued 1000000
 	$(RELEASE) bench scheduling
 	$(RELEASE) bench workers
@@ -84,10 +87,10 @@ bench: tools ## measure builds, scheduling, actions, the store and logs on this 
 	$(RELEASE) bench images
 	$(RELEASE) bench stability
 
-bench-guard: tools binary ## fail if builds or actions cost more than docs/benchmarks.json says
+bench-guard: tools binary lab ## fail if builds or actions cost more than docs/benchmarks.json says
 	TMPDIR=$(BENCH_TMPDIR) $(FOREBAY) bench guard
 
-bench-baseline: tools binary ## write docs/benchmarks.json: the costs on this machine
+bench-baseline: tools binary lab ## write docs/benchmarks.json: the costs on this machine
 	TMPDIR=$(BENCH_TMPDIR) $(FOREBAY) bench guard --write "$$(git describe --always --dirty --abbrev=12)"
 
 demo: ## start a farm on this machine and compile zlib, bzip2 and Lua on it, then on one that is locked
@@ -102,9 +105,13 @@ install: ## compile an optimised binary and install it to PREFIX (/usr/local)
 	cargo build --release -p forebay
 	install -D $(RELEASE) $(DESTDIR)$(PREFIX)/bin/forebay
 
+install-lab: ## the same for forebay-lab
+	cargo build --release -p forebay-lab
+	install -D $(RELEASE)-lab $(DESTDIR)$(PREFIX)/bin/forebay-lab
+
 clean: ## remove build outputs, keep .tools/
 	cargo clean
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help tools clients build binary lint check-rules test chaos secure attacks permissions e2e lighthouse bench bench-pages screenshots bench-guard bench-baseline demo schemas install clean
+.PHONY: help tools clients build binary lab lint check-rules test chaos secure attacks permissions e2e lighthouse bench bench-pages screenshots bench-guard bench-baseline demo schemas install install-lab clean

@@ -3,6 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
+use command_line::failure::say;
 
 use crate::{
     calls::calls,
@@ -12,7 +13,6 @@ use crate::{
     floor::Spawn,
     input_roots,
     memory::Memory,
-    progress::say,
     report::BenchReport,
     rounds::{Rounds, Windows},
     scenarios,

@@ -9,6 +9,7 @@ use std::{
     time::Instant,
 };
 
+use command_line::failure::say;
 use futures::{StreamExt as _, TryStreamExt as _};
 use model::{BlobDigest, DigestFunction};
 use reapi::execution::{Action, Command, command::EnvironmentVariable};
@@ -18,7 +19,6 @@ use crate::{
     error::BenchError,
     farm::BenchFarm,
     figures::Figures,
-    progress::say,
     shell::{Ran, Shell},
     statistics::mean,
     workspaces,

@@ -6,13 +6,13 @@ use std::{
 };
 
 use clap::Args;
+use command_line::failure::say;
 
 use crate::{
     error::BenchError,
     farm::BenchFarm,
     figures::Figures,
     processor::ProcessorTimes,
-    progress::say,
     rates::BuildLoad,
     rounds::{Load, items_in},
     statistics::median_and_worst,

@@ -8,6 +8,7 @@ use std::{
 use archive_store::{Batch, LogStream, Store, StoreError, Writer};
 use bus::Stored;
 use clap::Args;
+use command_line::failure::say;
 use model::{
     ArchivedBuildsRequest, HistoryOf, HistoryRequest, ListRequest, Millis, Outcome, Priority, Sequence,
 };
@@ -16,8 +17,7 @@ use tempfile::TempDir;
 use tokio::sync::mpsc;
 
 use crate::{
-    error::BenchError, figures::Figures, memory::Memory, progress::say, report::BenchReport,
-    statistics::Percentiles,
+    error::BenchError, figures::Figures, memory::Memory, report::BenchReport, statistics::Percentiles,
 };
 
 /// Options of `forebay bench archive`.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
+use command_line::failure::say;
 
 use crate::{
     error::BenchError,
@@ -11,7 +12,6 @@ use crate::{
     floor::Spawn,
     latency,
     memory::Memory,
-    progress::say,
     queue,
     rates::{self, BuildLoad},
     report::BenchReport,

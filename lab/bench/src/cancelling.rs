@@ -5,13 +5,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use command_line::failure::say;
 use reapi::execution::ExecuteRequest;
 
 use crate::{
     error::BenchError,
     farm::BenchFarm,
     figures::Figures,
-    progress::say,
     shell::{Shell, until},
     statistics::median_and_worst,
 };

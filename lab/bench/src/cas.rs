@@ -8,12 +8,13 @@ use std::{
 
 use bytes::Bytes;
 use clap::Args;
+use command_line::failure::say;
 use model::{BlobDigest, DigestFunction};
 use remote::{Remote, Source};
 
 use crate::{
     bare_stream::BareStream, bytes_stream, calls::calls, error::BenchError, farm::BenchFarm,
-    figures::Figures, files, memory::Memory, progress::say, report::BenchReport, vec_stream,
+    figures::Figures, files, memory::Memory, report::BenchReport, vec_stream,
 };
 
 /// Options of `forebay bench cas`, which starts a farm in a temporary folder.

@@ -11,6 +11,7 @@ use bus::EventKind;
 use bytes::Bytes;
 use clap::Args;
 use client::{Blobs, LogWindow, WatchBody};
+use command_line::failure::say;
 use model::{BlobDigest, BuildId, BuildKey, BuildRequest, DigestFunction, Outcome, Sequence};
 use remote::Remote;
 use tokio::{
@@ -23,7 +24,6 @@ use crate::{
     farm::BenchFarm,
     figures::Figures,
     memory::{Memory, status_kib},
-    progress::say,
     report::BenchReport,
     statistics::percentile,
 };

@@ -4,6 +4,7 @@ use std::error::Error;
 
 use bus::BusError;
 use client::ClientError;
+use command_line::failure::{FAILED, Failure};
 use remote::RemoteError;
 use transfer::TransferError;
 
@@ -62,5 +63,17 @@ impl From<RemoteError> for BenchError {
 impl From<TransferError> for BenchError {
     fn from(error: TransferError) -> Self {
         Self::Transfer(Box::new(error))
+    }
+}
+
+impl From<BenchError> for Failure {
+    fn from(error: BenchError) -> Self {
+        match error {
+            BenchError::Usage(line) => Self::usage(line),
+            BenchError::Failed(line) => Self::plain(FAILED, line),
+            BenchError::Client(error) => (*error).into(),
+            BenchError::Remote(error) => (*error).into(),
+            BenchError::Transfer(error) => (*error).into(),
+        }
     }
 }

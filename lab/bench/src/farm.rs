@@ -21,7 +21,7 @@ use nix::sys::signal::Signal;
 use remote::Remote;
 use tokio::process::{Child, Command};
 
-use crate::{error::BenchError, memory_group::MemoryGroup};
+use crate::{error::BenchError, memory_group::MemoryGroup, program};
 
 /// A `forebay up` in a temporary folder, and connections to it.
 pub(crate) struct BenchFarm {
@@ -68,7 +68,7 @@ impl BenchFarm {
         let folder = folder.map_err(|error| failed("cannot create a temporary folder", &error))?;
         let log = File::create(folder.path().join("up.log"))
             .map_err(|error| failed("cannot write the log of the farm", &error))?;
-        let mut command = ourselves()?;
+        let mut command = forebay()?;
         let data = folder.path().join("data");
         command.arg("up").arg("--data").arg(&data);
         if let Some(workspaces) = workspaces.into() {
@@ -129,7 +129,7 @@ impl BenchFarm {
     ) -> Result<Executor, BenchError> {
         let cas = self.endpoints.cas.as_deref();
         let cas = cas.ok_or_else(|| BenchError::plain("the farm has no content-addressable store"))?;
-        let mut command = ourselves_within(group)?;
+        let mut command = forebay_within(group)?;
         command.args(["serve", "executor", "--sandbox", "none"]).env("FOREBAY_CAS_URL", cas);
         command.envs(settings.iter().copied());
         let data = self.folder.path().join("machines").join(name);
@@ -143,7 +143,7 @@ impl BenchFarm {
         settings: &[(&str, &str)],
         group: &MemoryGroup,
     ) -> Result<Child, BenchError> {
-        let mut command = ourselves_within(Some(group))?;
+        let mut command = forebay_within(Some(group))?;
         command.args(["serve", "worker"]).envs(settings.iter().copied());
         let child = self.serve(command, "worker", &self.folder.path().join("worker")).await?;
         self.build(&no_op(), |_| ()).await?;
@@ -156,7 +156,7 @@ impl BenchFarm {
         name: &str,
         settings: &[(&str, &str)],
     ) -> Result<(), BenchError> {
-        let mut command = ourselves()?;
+        let mut command = forebay()?;
         command.args(["serve", "scheduler"]).envs(settings.iter().copied());
         let child = self.serve(command, name, &self.folder.path().join(name)).await?;
         self.endpoints.processes.extend(child.id().map(|pid| (name.to_owned(), pid)));
@@ -315,10 +315,9 @@ pub(crate) fn no_op() -> BuildRequest {
     BuildRequest { command: vec!["/bin/true".to_owned()], ..BuildRequest::default() }
 }
 
-/// A command of this program without inherited settings in its environment.
-fn ourselves() -> Result<Command, BenchError> {
-    let program = std::env::current_exe();
-    let mut command = Command::new(program.map_err(|error| BenchError::new("finding this program", &error))?);
+/// A command of `forebay` without inherited settings in its environment.
+fn forebay() -> Result<Command, BenchError> {
+    let mut command = Command::new(program::forebay()?);
     for (name, _) in std::env::vars_os() {
         if name.to_str().is_some_and(|name| name.starts_with("FOREBAY_")) {
             command.env_remove(name);
@@ -332,8 +331,8 @@ fn ourselves() -> Result<Command, BenchError> {
 }
 
 /// The same, in this control group.
-fn ourselves_within(group: Option<&MemoryGroup>) -> Result<Command, BenchError> {
-    let mut command = ourselves()?;
+fn forebay_within(group: Option<&MemoryGroup>) -> Result<Command, BenchError> {
+    let mut command = forebay()?;
     if let Some(group) = group {
         let own = command.as_std().get_program().to_owned();
         let inherited: Vec<_> = command

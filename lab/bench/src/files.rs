@@ -7,11 +7,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use command_line::failure::say;
 use model::BlobDigest;
 use remote::{Meter, Placed, Remote, Source};
 use tokio::process::Command;
 
-use crate::{error::BenchError, figures::Figures, progress::say};
+use crate::{error::BenchError, figures::Figures};
 
 const FOLDERS: u64 = 50;
 const FILES_EACH: u64 = 100;

@@ -5,11 +5,12 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use command_line::failure::say;
+
 use crate::{
     error::BenchError,
     farm::BenchFarm,
     figures::Figures,
-    progress::say,
     shell::{Shell, until},
     statistics::median_and_worst,
 };

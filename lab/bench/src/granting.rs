@@ -7,6 +7,7 @@ use std::{
 };
 
 use clap::{Args, builder::RangedI64ValueParser};
+use command_line::failure::say;
 
 use crate::{
     accepted::{self, Acceptor},
@@ -19,7 +20,6 @@ use crate::{
     light_executors::{self, Fleet, LightExecutors, RunTimes},
     memory::Memory,
     processor::{Machine, ProcessorTimes},
-    progress::say,
     replay::{self, ReplayArgs},
     report::BenchReport,
     statistics::Percentiles,

@@ -7,6 +7,7 @@ mod compare;
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use clap::Args;
+use command_line::failure::say;
 
 use self::{
     baseline::{Baseline, profile},
@@ -17,7 +18,6 @@ use crate::{
     error::BenchError,
     figures::Figures,
     memory::Memory,
-    progress::say,
     report::{BenchReport, processors},
 };
 

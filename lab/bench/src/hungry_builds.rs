@@ -5,10 +5,11 @@
 
 use std::{cell::Cell, time::Instant};
 
+use command_line::failure::say;
 use futures::{StreamExt as _, stream::FuturesUnordered};
 use model::{BuildRecord, BuildRequest, ReasonCode, State};
 
-use crate::{error::BenchError, farm::BenchFarm, figures::Figures, memory_group::MemoryGroup, progress::say};
+use crate::{error::BenchError, farm::BenchFarm, figures::Figures, memory_group::MemoryGroup};
 
 const LIMIT_BYTES: u64 = 4 << 30;
 const BUILDS: usize = 40;

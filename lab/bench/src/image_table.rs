@@ -7,6 +7,7 @@ use std::{
 };
 
 use cas::{Cas, CasConfig};
+use command_line::failure::say;
 use download::{Downloader, Reach};
 use images::{Image, Images, PullProgress, Registries};
 use sandbox::{Cgroups, Run, Sandbox, Slot};
@@ -14,7 +15,7 @@ use settings::Settings;
 use simulate::IntervalRow;
 
 use crate::{
-    error::BenchError, figures::Figures, image_blobs::ImageBlobs, plot_file::PlotFile, progress::say, slots,
+    error::BenchError, figures::Figures, image_blobs::ImageBlobs, plot_file::PlotFile, program, slots,
     statistics::median_and_worst,
 };
 
@@ -39,8 +40,7 @@ impl Place {
         let downloader = Downloader::new(Reach::everywhere());
         let downloader = downloader.map_err(|error| failed("preparing downloads", &error))?;
         let registries = Registries::new(Settings::default().gateway().images, downloader);
-        let program = std::env::current_exe().map_err(|error| failed("finding this program", &error))?;
-        let overlays = sandbox::mounts_overlays(&program, folder).await;
+        let overlays = sandbox::mounts_overlays(&program::forebay()?, folder).await;
         let overlays = overlays.map_err(|error| failed("trying to mount an image", &error))?;
         let images = Images::open(folder.join("images"), 40 << 30, overlays, (cas.clone(), registries));
         let images = images.map_err(|error| failed("cannot open the images", &error))?;

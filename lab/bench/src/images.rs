@@ -6,13 +6,14 @@ use std::{
 };
 
 use clap::{Args, ValueEnum};
+use command_line::failure::say;
 use model::DigestFunction;
 use reapi::execution::{Action, Command, Platform, command::EnvironmentVariable, platform::Property};
 use remote::{Remote, action_of};
 
 use crate::{
     error::BenchError, farm::BenchFarm, figures::Figures, image_blobs::ImageBlobs, image_table,
-    memory::Memory, plot_file::PlotFile, progress::say, report::BenchReport, statistics::median_and_worst,
+    memory::Memory, plot_file::PlotFile, report::BenchReport, statistics::median_and_worst,
 };
 
 /// Unpacked bytes of the image whose start is measured.

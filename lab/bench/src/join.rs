@@ -5,6 +5,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use command_line::failure::say;
 use model::ExecutorHeartbeat;
 use nix::sys::signal::Signal;
 
@@ -12,7 +13,6 @@ use crate::{
     error::BenchError,
     farm::BenchFarm,
     figures::Figures,
-    progress::say,
     shell::{Shell, until},
     statistics::median_and_worst,
 };

@@ -41,7 +41,7 @@ mod neighbours;
 mod offers;
 mod plot_file;
 mod processor;
-mod progress;
+mod program;
 mod queue;
 mod rates;
 mod redis_info;

@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use command_line::failure::say;
 use futures::FutureExt as _;
 use nix::sys::signal::Signal;
 
@@ -14,7 +15,6 @@ use crate::{
     farm::{BenchFarm, Executor},
     figures::Figures,
     log,
-    progress::say,
     shell::{Shell, until},
 };
 

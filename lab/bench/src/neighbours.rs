@@ -6,12 +6,11 @@
 
 use std::collections::BTreeMap;
 
+use command_line::failure::say;
 use futures::future::{Either, join_all, select};
 use model::{BuildId, BuildKey, BuildLimits, BuildRequest, ReasonCode};
 
-use crate::{
-    error::BenchError, farm::BenchFarm, figures::Figures, progress::say, statistics::median_and_worst,
-};
+use crate::{error::BenchError, farm::BenchFarm, figures::Figures, statistics::median_and_worst};
 
 const ROUNDS: usize = 3;
 /// About two seconds of processor time.

@@ -9,12 +9,13 @@ use std::{
 };
 
 use bus::{Bus, Received};
+use command_line::failure::say;
 use model::{
     BuildKey, BuildResult, Heartbeat, Invocation, InvocationId, LogSummary, Occupancy, Offer, OfferReply,
     OfferVerdict, Offers, Outcome, WorkerId, WorkerStatus, WorkspaceState,
 };
 
-use crate::{error::BenchError, farm::BenchFarm, progress::say, rates};
+use crate::{error::BenchError, farm::BenchFarm, rates};
 
 const WORKSPACES: usize = 512;
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-use crate::{
-    error::BenchError, farm::BenchFarm, figures::Figures, progress::say, rates, statistics::median_and_worst,
-};
+use command_line::failure::say;
+
+use crate::{error::BenchError, farm::BenchFarm, figures::Figures, rates, statistics::median_and_worst};
 
 /// Builds finished in each measurement.
 const BATCH: u64 = 1000;

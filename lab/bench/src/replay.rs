@@ -10,11 +10,13 @@ mod table;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use command_line::failure::say;
 use model::BandOrder;
-use simulate::queues::{Estimation, QueuePolicy, Reading, read_replay};
+use replay::Estimation;
+use simulate::queues::{QueuePolicy, Reading, read_replay};
 
 use self::{case::Case, simulated::SEED};
-use crate::{error::BenchError, figures::Figures, memory::Memory, progress::say, report::BenchReport};
+use crate::{error::BenchError, figures::Figures, memory::Memory, report::BenchReport};
 
 /// Options of `forebay bench farm` for the replay of a stream.
 #[derive(Debug, Args)]

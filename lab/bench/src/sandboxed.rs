@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use command_line::failure::say;
+
 use crate::{
     error::BenchError,
     farm::BenchFarm,
     figures::Figures,
     floor::Spawn,
-    progress::say,
     rates::BuildLoad,
     rounds::{Rounds, Windows},
     statistics::median_and_worst,

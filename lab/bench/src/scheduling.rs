@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use clap::Args;
+use command_line::failure::say;
 
-use crate::{
-    decisions, error::BenchError, figures::Figures, memory::Memory, offers, progress::say,
-    report::BenchReport,
-};
+use crate::{decisions, error::BenchError, figures::Figures, memory::Memory, offers, report::BenchReport};
 
 /// Options of `forebay bench scheduling`.
 #[derive(Debug, Args)]

@@ -5,11 +5,12 @@ use std::{
     time::Duration,
 };
 
+use command_line::failure::say;
+
 use crate::{
     error::BenchError,
     farm::{BenchFarm, Executor},
     figures::Figures,
-    progress::say,
     shell::{Ran, Shell, until},
     statistics::mean,
 };

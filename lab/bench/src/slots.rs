@@ -7,7 +7,7 @@ use std::{
 
 use sandbox::{Bubblewrap, Cgroups, Cores, Limits, Run, Sandbox, SlotConfig, User};
 
-use crate::error::BenchError;
+use crate::{error::BenchError, program};
 
 /// The user of commands if this process is root: `nobody` on most systems.
 const COMMAND_UID: u32 = 65534;
@@ -19,10 +19,9 @@ pub(crate) fn config(
     sandbox: Sandbox,
     cgroups: Cgroups,
 ) -> Result<SlotConfig, BenchError> {
-    let program = std::env::current_exe().map_err(|error| BenchError::new("finding this program", &error))?;
     Ok(SlotConfig {
         name,
-        program,
+        program: program::forebay()?,
         work: folder.join("work"),
         sandbox,
         bubblewrap: Bubblewrap::default(),

@@ -10,6 +10,7 @@ use std::{
 };
 
 use clap::{Args, ValueEnum};
+use command_line::failure::say;
 use futures::future::try_join_all;
 use images::Image;
 use policy::measurement::{Comparison, Sample, Speed, Stability, Statistic, compare};
@@ -20,7 +21,6 @@ use crate::{
     image_table,
     memory::Memory,
     plot_file::{PlotFile, median_row},
-    progress::say,
     report::{BenchReport, processors},
 };
 use setups::{Measured, Setup, Times};

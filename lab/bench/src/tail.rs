@@ -7,11 +7,12 @@
 
 use std::{sync::Arc, time::Duration};
 
+use command_line::failure::say;
+
 use crate::{
     error::BenchError,
     farm::BenchFarm,
     figures::Figures,
-    progress::say,
     shell::{Shell, arrivals, until},
     statistics::Percentiles,
 };

@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use command_line::failure::say;
 use nix::sys::signal::Signal;
 
 use crate::{
@@ -12,7 +13,6 @@ use crate::{
     farm::BenchFarm,
     figures::Figures,
     memory::status_kib,
-    progress::say,
     redis_info::RedisInfo,
     shell::{Shell, until},
 };

@@ -9,13 +9,11 @@
 
 use std::time::{Duration, Instant};
 
+use command_line::failure::say;
 use futures::{StreamExt as _, stream::FuturesUnordered};
 use model::BlobDigest;
 
-use crate::{
-    error::BenchError, farm::BenchFarm, figures::Figures, memory_group::MemoryGroup, progress::say,
-    shell::Shell,
-};
+use crate::{error::BenchError, farm::BenchFarm, figures::Figures, memory_group::MemoryGroup, shell::Shell};
 
 const LIMIT_BYTES: u64 = 1200 << 20;
 const LIGHT: usize = 1500;

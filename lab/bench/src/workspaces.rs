@@ -11,6 +11,7 @@ use std::{
 };
 
 use clap::Args;
+use command_line::failure::say;
 use model::{
     BuildId, BuildKey, BuildRecord, BuildRequest, Context, Outcome, State, ToolCall, WorkspaceKind,
     WorkspaceUse,
@@ -19,7 +20,7 @@ use policy::Random;
 use serde::Serialize;
 
 use crate::{
-    error::BenchError, farm::BenchFarm, figures::Figures, memory::Memory, progress::say, report::BenchReport,
+    error::BenchError, farm::BenchFarm, figures::Figures, memory::Memory, report::BenchReport,
     statistics::mean,
 };
 

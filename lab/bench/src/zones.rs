@@ -8,11 +8,11 @@ use std::{
 use bytes::Bytes;
 use cas::{Cas, CasConfig, Evictor, EvictorConfig};
 use clap::Args;
+use command_line::failure::say;
 use model::{BlobDigest, DigestFunction, Sight, ZoneLimit};
 
 use crate::{
-    error::BenchError, figures::Figures, memory::Memory, progress::say, report::BenchReport,
-    statistics::median_and_worst,
+    error::BenchError, figures::Figures, memory::Memory, report::BenchReport, statistics::median_and_worst,
 };
 
 /// Options of `forebay bench zones`.

@@ -11,7 +11,9 @@ pub fn forebay_binary() -> PathBuf {
     let test = env::current_exe().expect("the test executable has a path");
     let found =
         test.ancestors().skip(1).take(2).map(|folder| folder.join("forebay")).find(|path| path.is_file());
-    found.unwrap_or_else(|| panic!("no forebay beside {}: run `cargo build` first", test.display()))
+    found.unwrap_or_else(|| {
+        panic!("no forebay beside {}: run `cargo build --workspace` first", test.display())
+    })
 }
 
 /// Root of the repository.

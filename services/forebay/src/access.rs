@@ -14,10 +14,9 @@ use std::{
 
 use ::access::{AccountName, ServiceName, SigningStep, TenantName, UserOf, Who};
 use clap::{Args, Subcommand};
+use command_line::{failure::Failure, globals::Globals};
 use model::{AuditKind, Group, Priority};
 use settings::Settings;
-
-use crate::{failure::Failure, globals::Globals};
 
 pub(crate) use target::ApplyArgs;
 

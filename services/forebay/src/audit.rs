@@ -6,17 +6,15 @@ use std::process::ExitCode;
 use bus::{AuditSubject, Bus, Follower, Patience, Start, stream};
 use clap::Args;
 use client::text::date;
+use command_line::{
+    failure::{Failure, say},
+    globals::Globals,
+    stdout,
+};
 use model::{AuditEntry, AuditEvent, AuditKind, AuditRequest, Sequence};
 use settings::Settings;
 
-use crate::{
-    failure::{Failure, say},
-    farm::Farm,
-    globals::Globals,
-    moment::Moment,
-    stdout,
-    user::user_at_host,
-};
+use crate::{farm::Farm, moment::Moment, user::user_at_host};
 
 const EXAMPLES: &str = "\
 Examples:

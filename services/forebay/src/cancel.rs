@@ -3,16 +3,14 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use command_line::{failure::Failure, globals::Globals, stdout};
 use settings::Settings;
 
 use telemetry::escaped;
 
 use crate::{
-    failure::Failure,
     farm::{BuildArgs, Farm},
-    globals::Globals,
     record_text::state_line,
-    stdout,
     user::user_at_host,
 };
 

@@ -9,9 +9,10 @@ mod why;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use command_line::{failure::Failure, globals::Globals};
 use settings::Settings;
 
-use crate::{failure::Failure, globals::Globals, remote::RemoteArgs};
+use crate::remote::RemoteArgs;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -3,11 +3,14 @@
 use std::{io::IsTerminal as _, process::ExitCode};
 
 use clap::{CommandFactory as _, Parser, Subcommand};
+use command_line::{Log, Process, failure::Failure, globals::Globals};
 
 use crate::{
-    access, audit, bench, cancel, cas, completions, conform, credential, credential_helper, doctor, drain,
-    env, exec, executors, failure::Failure, get, globals::Globals, logs, ls, policy_line, pools, quota,
-    report, schema, serve, settings_list, sim, submit, submit_args, top, topology, up, watch, why, workers,
+    access, audit, cancel, cas, completions, credential, credential_helper, doctor, drain, env, exec,
+    executors, get,
+    lab::{self, LabCommand},
+    logs, ls, policy_line, pools, quota, report, schema, serve, settings_list, submit, submit_args, top,
+    topology, up, watch, why, workers,
 };
 
 const UP_EXAMPLES: &str = "\
@@ -29,7 +32,15 @@ pub(crate) struct Cli {
     #[command(flatten)]
     globals: Globals,
     #[command(subcommand)]
-    command: Command,
+    command: AnyCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum AnyCommand {
+    #[command(flatten)]
+    Own(Command),
+    #[command(flatten)]
+    Lab(LabCommand),
 }
 
 #[derive(Debug, Subcommand)]
@@ -62,8 +73,6 @@ enum Command {
     Exec(Box<exec::ExecArgs>),
     /// Upload, download and list blobs and folders in the content-addressable store
     Cas(Box<cas::CasArgs>),
-    /// Check a Remote Execution API server against the specification
-    Conform(Box<conform::ConformArgs>),
     /// List live workers and their builds
     Workers,
     /// List live executors and their load
@@ -84,14 +93,10 @@ enum Command {
     Audit(audit::AuditArgs),
     /// Query the scheduler's decisions (JSON lines in, JSON lines out)
     Policy(policy_line::PolicyArgs),
-    /// Simulate scheduling decisions in virtual time
-    Sim(sim::SimArgs),
     /// Describe who may use the bus and the index, and configure nats-server and Redis
     Access(Box<access::AccessArgs>),
     /// Show the streams, buckets and consumers of a farm
     Topology(topology::TopologyArgs),
-    /// Benchmark Forebay on this machine
-    Bench(bench::BenchArgs),
     /// Check that all dependencies and services are healthy
     Doctor(doctor::DoctorArgs),
     /// List all settings with their descriptions, values and defaults
@@ -124,20 +129,17 @@ impl Command {
             | Self::Quota(_)
             | Self::Audit(_)
             | Self::Policy(_)
-            | Self::Sim(_)
             | Self::Ls(_)
             | Self::Report(_)
             | Self::Top(_)
             | Self::Exec(_)
             | Self::Cas(_)
-            | Self::Conform(_)
             | Self::Workers
             | Self::Executors
             | Self::Pools
             | Self::Drain(_)
             | Self::Access(_)
             | Self::Topology(_)
-            | Self::Bench(_)
             | Self::Doctor(_)
             | Self::Settings
             | Self::Schema(_)
@@ -170,43 +172,22 @@ impl Cli {
     }
 
     fn try_run(self) -> Result<ExitCode, Failure> {
-        // A command that contacts no farm must not fail because of an invalid settings file.
-        let alone = matches!(&self.command, Command::Sim(args) if !args.asks_a_farm())
-            || matches!(&self.command, Command::Doctor(args) if !args.asks_a_farm())
-            || matches!(&self.command, Command::Access(args) if !args.asks_a_farm())
-            || matches!(&self.command, Command::Policy(_) | Command::Schema(_) | Command::Completions(_));
-        let settings = if alone { settings::Settings::default() } else { self.globals.settings()? };
-        let log = match settings.log_format {
-            settings::LogFormat::Json => telemetry::LogFormat::Json,
-            settings::LogFormat::Text => telemetry::LogFormat::Text,
+        let Self { globals, command } = self;
+        let command = match command {
+            AnyCommand::Own(command) => command,
+            AnyCommand::Lab(_) => return Err(lab::run()),
         };
-        let instance = format!("{}-{}", self.command.name(), std::process::id());
-        let mut telemetry = telemetry::Settings::from_env(self.command.name(), &instance, log);
-        if std::env::var_os("FOREBAY_LOG").is_none() {
-            self.command.log_filter().clone_into(&mut telemetry.filter);
-            telemetry.file = self.command.is_quiet().then(|| settings.data.join("logs/up.log"));
-        }
-        // `up` has already warned about names without effect, which its services read too.
-        if std::env::var_os("FOREBAY_LISTEN_FILE").is_none() {
-            let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-            telemetry.warnings.extend(settings::unknown_variables(names));
-            if !alone {
-                telemetry.warnings.extend(settings::earlier_names(&self.globals.settings_file()));
-            }
-        }
-        let guard = telemetry::init_with(telemetry);
-        let mut runtime = if matches!(&self.command, Command::Serve(args) if args.is_one_loop()) {
-            tokio::runtime::Builder::new_current_thread()
-        } else {
-            tokio::runtime::Builder::new_multi_thread()
+        let alone = matches!(&command, Command::Doctor(args) if !args.asks_a_farm())
+            || matches!(&command, Command::Access(args) if !args.asks_a_farm())
+            || matches!(&command, Command::Policy(_) | Command::Schema(_) | Command::Completions(_));
+        let file = command.is_quiet().then_some("logs/up.log");
+        let process = Process {
+            name: command.name(),
+            log: Log { filter: command.log_filter(), file },
+            asks_a_farm: !alone,
+            is_one_loop: matches!(&command, Command::Serve(args) if args.is_one_loop()),
         };
-        let runtime =
-            runtime.enable_all().build().map_err(|error| Failure::new(1, "cannot start threads", &error))?;
-        let code = runtime.block_on(dispatch(self.command, &self.globals, settings));
-        // A blocking read from a terminal or a slow disk must not delay the exit of a finished command.
-        runtime.shutdown_background();
-        drop(guard);
-        code
+        process.run(&globals, async |settings| dispatch(command, &globals, settings).await)
     }
 }
 
@@ -231,12 +212,10 @@ async fn dispatch(
         Command::Quota(args) => quota::run(args, globals, &settings).await,
         Command::Audit(args) => audit::run(args, globals, &settings).await,
         Command::Policy(args) => policy_line::run(&args),
-        Command::Sim(args) => sim::run(&args, globals, &settings).await,
         Command::Ls(args) => ls::run(&args, globals, &settings).await,
         Command::Report(args) => report::run(&args, globals, &settings).await,
         Command::Exec(args) => exec::run(*args, globals, &settings).await,
         Command::Cas(args) => cas::run(*args, globals, &settings).await,
-        Command::Conform(args) => conform::run(*args, globals).await,
         // Boxed: its state is large.
         Command::Top(args) => Box::pin(top::run(args, globals, &settings)).await,
         Command::Workers => workers::run(globals, &settings).await,
@@ -245,7 +224,6 @@ async fn dispatch(
         Command::Drain(args) => drain::run(&args, globals, &settings).await,
         Command::Access(args) => access::run(*args, globals, &settings).await,
         Command::Topology(args) => topology::run(&args, globals, &settings).await,
-        Command::Bench(args) => bench::run(&args, globals).await,
         Command::Doctor(args) => doctor::run(&args, globals, &settings).await,
         Command::Settings => settings_list::run(globals, &settings),
         Command::Schema(args) => schema::run(&args),

@@ -4,8 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Command};
 use clap_complete::Shell;
-
-use crate::{failure::Failure, stdout};
+use command_line::{failure::Failure, stdout};
 
 const EXAMPLES: &str = "\
 Examples:

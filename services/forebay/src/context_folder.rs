@@ -5,6 +5,10 @@ use std::{
     sync::Arc,
 };
 
+use command_line::{
+    failure::{Failure, USAGE},
+    globals::Globals,
+};
 use model::{Context, DigestFunction, Group};
 use remote::{Meter, Remote};
 use service::host_name;
@@ -13,9 +17,7 @@ use transfer::TransferError;
 
 use crate::{
     bytes_text::size,
-    failure::{Failure, USAGE},
     farm::Farm,
-    globals::Globals,
     progress::{Progress, When},
     remote::GatewayArgs,
     submit_args::SubmitArgs,

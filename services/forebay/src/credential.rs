@@ -8,6 +8,11 @@ use std::{
 
 use callers::{AccessFileError, ApiKey, CallerSettings, Callers, Offered, Sessions};
 use clap::{Args, Subcommand};
+use command_line::{
+    failure::{FAILED, Failure, USAGE},
+    globals::Globals,
+    stdout,
+};
 use model::AuditKind;
 use policy::{
     access::{Right, Rights},
@@ -16,12 +21,7 @@ use policy::{
 use serde::Serialize;
 use settings::Settings;
 
-use crate::{
-    failure::{FAILED, Failure, USAGE},
-    file_argument,
-    globals::Globals,
-    replaced_file, stdout,
-};
+use crate::{file_argument, replaced_file};
 
 const EXAMPLES: &str = "\
 Examples:

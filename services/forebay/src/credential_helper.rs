@@ -4,15 +4,14 @@ use std::{collections::BTreeMap, io::Read as _, process::ExitCode, time::SystemT
 
 use callers::token_expiry;
 use clap::{Args, ValueEnum};
+use command_line::{
+    failure::{Failure, USAGE},
+    stdout,
+};
 use model::is_loopback_host;
 use serde::{Deserialize, Serialize};
 use settings::Settings;
 use url::Url;
-
-use crate::{
-    failure::{Failure, USAGE},
-    stdout,
-};
 
 const EXAMPLES: &str = "\
 Bazel 7 and later call a program, to which they give no arguments but `get`. So write a script, for example

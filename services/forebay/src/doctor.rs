@@ -15,15 +15,15 @@ mod store_checks;
 use std::process::ExitCode;
 
 use clap::Args;
-use serde::Serialize;
-use settings::Settings;
-
-use crate::{
+use command_line::{
     failure::{FAILED, Failure, UNREACHABLE},
     globals::Globals,
     stdout,
-    style::Tone,
 };
+use serde::Serialize;
+use settings::Settings;
+
+use crate::style::Tone;
 
 /// Options of `forebay doctor`.
 #[derive(Debug, Args)]

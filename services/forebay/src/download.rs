@@ -6,14 +6,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use command_line::failure::{FAILED, Failure};
 use model::BlobDigest;
 use remote::{Meter, Placed, Remote, RemoteError};
 use tokio::io::AsyncWriteExt as _;
 
-use crate::{
-    failure::{FAILED, Failure},
-    progress::Progress,
-};
+use crate::progress::Progress;
 
 /// How a blob is written to a path.
 #[derive(Debug, PartialEq, Eq)]

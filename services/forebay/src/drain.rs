@@ -4,11 +4,12 @@ use std::process::ExitCode;
 
 use clap::Args;
 use client::{Order, Ordered};
+use command_line::{failure::Failure, globals::Globals, stdout};
 use model::{AuditKind, WorkerId};
 use serde_json::json;
 use settings::Settings;
 
-use crate::{failure::Failure, farm::Farm, globals::Globals, stdout};
+use crate::farm::Farm;
 
 /// Options of `forebay drain`.
 #[derive(Debug, Args)]

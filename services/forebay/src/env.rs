@@ -11,6 +11,11 @@ use std::{
 use bus::EnvironmentChanged;
 use clap::{Args, Subcommand};
 use comfy_table::Table;
+use command_line::{
+    failure::{FAILED, Failure, USAGE, say},
+    globals::Globals,
+    stdout,
+};
 use model::{
     AuditKind, Environment, EnvironmentChange, EnvironmentDefinition, EnvironmentName, EnvironmentState,
     EnvironmentVersion, ImageReference, Millis,
@@ -19,15 +24,7 @@ use policy::environments::REFUSED;
 use serde_json::json;
 use settings::Settings;
 
-use crate::{
-    bytes_text::age,
-    failure::{FAILED, Failure, USAGE, say},
-    farm::Farm,
-    file_argument,
-    globals::Globals,
-    remote::RemoteArgs,
-    stdout, style,
-};
+use crate::{bytes_text::age, farm::Farm, file_argument, remote::RemoteArgs, style};
 
 const EXAMPLES: &str = "\
 Examples:

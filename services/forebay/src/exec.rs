@@ -3,6 +3,11 @@
 use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use clap::Args;
+use command_line::{
+    failure::{FAILED, Failure, SUCCEEDED, say},
+    globals::Globals,
+    stdout,
+};
 use invariant::Present as _;
 use model::BlobDigest;
 use parking_lot::Mutex;
@@ -18,11 +23,8 @@ use crate::{
     context_folder::existing_folder,
     exec_outputs,
     exit_code::ExitCodeOf,
-    failure::{FAILED, Failure, SUCCEEDED, say},
-    globals::Globals,
     progress::{Progress, When},
     remote::RemoteArgs,
-    stdout,
     submit::shell_hint,
 };
 
@@ -48,10 +50,10 @@ pub(crate) struct ExecArgs {
     #[arg(long, short, value_name = "GLOB")]
     output: Vec<String>,
     /// Environment variable of the command (repeatable); the command gets no others from your environment
-    #[arg(long, short, value_name = "NAME=VALUE", value_parser = pair)]
+    #[arg(long, short, value_name = "NAME=VALUE", value_parser = command_line::pair)]
     env: Vec<(String, String)>,
     /// Platform property that the executor must have (repeatable)
-    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = command_line::pair)]
     platform: Vec<(String, String)>,
     /// Maximum run time, e.g. 90s or 10m [default: from the settings of the server]
     #[arg(long, value_name = "TIME")]
@@ -74,15 +76,6 @@ pub(crate) struct ExecArgs {
     /// Command and arguments to run
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<String>,
-}
-
-/// Parses `NAME=VALUE`; the name must not be empty.
-pub(crate) fn pair(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
-    if name.is_empty() {
-        return Err("expected NAME=VALUE".to_owned());
-    }
-    Ok((name.to_owned(), value.to_owned()))
 }
 
 /// The object that `--json` prints.
@@ -204,7 +197,7 @@ async fn execute(
             if !name.is_empty() {
                 remote.cancel(&name).await?;
             }
-            Err(Failure::plain(crate::failure::CANCELLED, "cancelled"))
+            Err(Failure::plain(command_line::failure::CANCELLED, "cancelled"))
         }
     }
 }

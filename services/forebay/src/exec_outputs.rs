@@ -2,16 +2,14 @@
 
 use std::{collections::HashMap, path::Path};
 
+use command_line::failure::{FAILED, Failure};
 use globset::{Glob, GlobSet, GlobSetBuilder};
 use model::BlobDigest;
 use prost::Message as _;
 use reapi::execution::{ActionResult, Directory, ExecuteOperationMetadata, LogFile, Tree, execution_stage};
 use remote::{Meter, Placed, Remote, image_fetch};
 
-use crate::{
-    failure::{FAILED, Failure},
-    job_text::image_text,
-};
+use crate::job_text::image_text;
 
 /// The requested outputs. The protocol has paths only, so a glob is requested as the folder that contains its matches.
 pub(crate) struct RequestedOutputs {

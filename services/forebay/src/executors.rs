@@ -3,16 +3,14 @@
 use std::process::ExitCode;
 
 use comfy_table::Table;
+use command_line::{failure::Failure, globals::Globals, stdout};
 use model::{Digest, ExecutorHeartbeat, ExecutorStatus, ImageReference, Millis, Resources};
 use settings::Settings;
 
 use crate::{
     bytes_text::{age, size},
     clock_text::with_skew,
-    failure::Failure,
     farm::Farm,
-    globals::Globals,
-    stdout,
     style::{self, Tone},
     workers,
 };

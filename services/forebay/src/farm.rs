@@ -1,18 +1,19 @@
-//! Finding the farm of a command, connecting to it, and waiting for it unless the user disables that.
+//! The farm of a command.
 
-use bus::{Bus, Patience};
 use clap::Args;
 use client::{Client, ClientError};
+use command_line::{
+    failure::{Failure, say},
+    globals::Globals,
+    wait::{Wait, WaitLimit},
+};
 use model::{AuditKind, BuildId, BuildKey, Group, ListRequest, Millis};
 use settings::Settings;
 
 use crate::{
-    failure::{Failure, UNREACHABLE, say},
-    globals::Globals,
     last_build::{LAST, LastBuild},
     style::one_line,
     user::user_at_host,
-    wait::{Wait, WaitLimit},
 };
 
 /// A connection to a farm.
@@ -42,45 +43,10 @@ const ID_LENGTH: usize = 36;
 const CANDIDATES: usize = 10;
 
 impl Farm {
-    /// Connects. Each attempt reads the endpoints again, since the farm may still be starting.
+    /// Connects within the wait limit.
     pub(crate) async fn connect(globals: &Globals, settings: &Settings) -> Result<Self, Failure> {
-        let limit = globals.wait()?;
-        let mut wait = Wait::new(limit);
-        loop {
-            let failure = match Self::connect_within(&wait, globals, settings).await {
-                Ok((client, name)) => return Ok(Self { client, wait: limit, last: LastBuild::of(&name) }),
-                Err(failure) => failure,
-            };
-            wait.more(failure).await?;
-        }
-    }
-
-    /// One attempt, which ends with the wait.
-    async fn connect_within(
-        wait: &Wait,
-        globals: &Globals,
-        settings: &Settings,
-    ) -> Result<(Client, String), Failure> {
-        // Boxed: the futures of all commands contain it.
-        let attempt = Box::pin(Self::try_connect(globals, settings));
-        wait.attempt(attempt).await.unwrap_or_else(|limit| {
-            let (url, limit) = (globals.nats_url(settings)?, humantime::format_duration(limit));
-            let line = format!("the server at {url} did not answer as nats-server within {limit}");
-            Err(Failure::plain(UNREACHABLE, line))
-        })
-    }
-
-    async fn try_connect(globals: &Globals, settings: &Settings) -> Result<(Client, String), Failure> {
-        let server = globals.nats_server(settings)?;
-        let bus = match Bus::connect(&server, "forebay cli", Patience::None).await {
-            Ok(bus) => bus,
-            Err(error) if server.url == Settings::default().nats_url => {
-                let failure = Failure::from(error);
-                return Err(failure.with("start a farm with `forebay up`, or give its folder with --data"));
-            }
-            Err(error) => return Err(error.into()),
-        };
-        Ok((Client::new(bus), globals.farm_name(settings)?))
+        let client = command_line::connect(globals, settings).await?;
+        Ok(Self { client, wait: globals.wait()?, last: LastBuild::of(&globals.farm_name(settings)?) })
     }
 
     /// The client, for calls without retries.

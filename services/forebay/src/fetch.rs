@@ -5,12 +5,12 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
+use command_line::failure::{FAILED, Failure};
 use model::OutputFile;
 use remote::{Placed, Remote, RemoteError};
 
 use crate::{
     download::download,
-    failure::{FAILED, Failure},
     progress::{Progress, When},
     remote::print,
 };

@@ -5,6 +5,11 @@ use std::{io::IsTerminal as _, pin::pin, process::ExitCode, time::Duration};
 use bus::EventKind;
 use clap::Args;
 use client::{Followed, WatchBody, WatchEvent, WatchFilter, WatchKind};
+use command_line::{
+    failure::{FAILED, Failure, say},
+    globals::Globals,
+    wait::WaitLimit,
+};
 use model::{BuildKey, BuildResult, Sequence};
 use settings::Settings;
 use tokio::{
@@ -14,13 +19,10 @@ use tokio::{
 
 use crate::{
     exit_code::ExitCodeOf,
-    failure::{FAILED, Failure, say},
     farm::Farm,
     fold::Fold,
     frames::Frames,
-    globals::Globals,
     present::{Presenter, Shown},
-    wait::WaitLimit,
 };
 
 /// Exit codes that shells report for a program that Ctrl-C or SIGTERM ended.

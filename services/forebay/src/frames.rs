@@ -4,11 +4,12 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use client::{Blobs, WatchBody, WatchEvent};
+use command_line::globals::Globals;
 use model::BlobDigest;
 use remote::Remote;
 use settings::Settings;
 
-use crate::{farm::Farm, globals::Globals, remote::GatewayArgs};
+use crate::{farm::Farm, remote::GatewayArgs};
 
 /// How long frames are given up at once after a failed connection, so that a log of many frames does not wait for each.
 const RECONNECT_AFTER: Duration = Duration::from_secs(30);

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use command_line::{failure::Failure, globals::Globals, stdout};
 use invariant::impossible;
 use model::{BuildKey, BuildResult, OutputFile};
 use settings::Settings;
@@ -10,13 +11,10 @@ use settings::Settings;
 use telemetry::escaped;
 
 use crate::{
-    failure::Failure,
     farm::{BuildArgs, Farm},
     fetch,
-    globals::Globals,
     record_text::full_text,
     remote::GatewayArgs,
-    stdout,
 };
 
 /// Options of `forebay get`.

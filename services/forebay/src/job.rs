@@ -3,17 +3,15 @@
 use std::{collections::HashMap, path::PathBuf};
 
 use clap::Args;
+use command_line::{
+    failure::{Failure, USAGE},
+    globals::Globals,
+};
 use model::{Digest, DigestFunction, Graph, Group, Job, JobLimits, JobSource, StoredJob};
 use remote::Source;
 use settings::Settings;
 
-use crate::{
-    failure::{Failure, USAGE},
-    farm::Farm,
-    file_argument,
-    globals::Globals,
-    remote::GatewayArgs,
-};
+use crate::{farm::Farm, file_argument, remote::GatewayArgs};
 
 /// Maximum length in bytes of a job, as JSON, within a request. A longer one goes through the store.
 const INLINE_BYTES_MAX: usize = 128 << 10;

@@ -5,10 +5,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use command_line::failure::{FAILED, Failure};
 use invariant::Present as _;
 use model::{BuildKey, Digest};
-
-use crate::failure::{FAILED, Failure};
 
 /// Name of the build that was submitted last.
 pub(crate) const LAST: &str = "@last";

@@ -5,17 +5,19 @@ use std::{process::ExitCode, sync::Arc, time::Duration};
 use bus::EventKind;
 use clap::Args;
 use client::{LINES_DEFAULT, LINES_MAX, LogRange, LogWindow, RunChoice, WatchBody, WatchEvent};
+use command_line::{
+    failure::{Failure, say},
+    globals::Globals,
+    stdout,
+};
 use model::{Attempt, BuildKey, OutputStream, Sequence};
 use settings::Settings;
 use telemetry::escaped;
 
 use crate::{
-    failure::{Failure, say},
     farm::{BuildArgs, Farm},
     frames::Frames,
-    globals::Globals,
     present::dropped_line,
-    stdout,
 };
 
 const EXAMPLES: &str = "\

@@ -4,18 +4,20 @@ use std::process::ExitCode;
 
 use clap::Args;
 use comfy_table::{Table, presets};
+use command_line::{
+    failure::{Failure, say},
+    globals::Globals,
+    stdout,
+};
 use invariant::impossible;
 use model::{BuildView, Group, ListReply, ListRequest, Millis, Outcome, Priority, State};
 use settings::Settings;
 
 use crate::{
     bytes_text::{age, seconds},
-    failure::{Failure, say},
     farm::Farm,
-    globals::Globals,
     moment::Moment,
     record_text::{outcome_text, work_text},
-    stdout,
     style::{Tone, columns, one_line},
 };
 
@@ -45,7 +47,7 @@ pub(crate) struct LsArgs {
     #[arg(long, help = OUTCOME_HELP, value_parser = parse_outcome)]
     outcome: Option<Outcome>,
     /// Only builds with this label (repeatable; builds must have all of them)
-    #[arg(long, value_name = "NAME=VALUE", value_parser = crate::exec::pair)]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = command_line::pair)]
     label: Vec<(String, String)>,
     /// Only builds of this priority. This and the following options, except --limit and --wide, need an archive
     #[arg(long)]
@@ -60,7 +62,7 @@ pub(crate) struct LsArgs {
     #[arg(long, value_name = "TIME", value_parser = Moment::parse)]
     until: Option<Moment>,
     /// Only builds that require this property of their worker (repeatable)
-    #[arg(long, value_name = "NAME=VALUE", value_parser = crate::exec::pair)]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = command_line::pair)]
     requirement: Vec<(String, String)>,
     /// Only builds whose id, group, submitter, command or labels contain this text, in any case
     #[arg(long)]

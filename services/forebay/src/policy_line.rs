@@ -6,14 +6,13 @@ use std::{
 };
 
 use clap::{Args, Subcommand};
-use model::{Esu, Occupancy, ToolCall, WorkspaceKind};
-use policy::workspace::{IdleWorkspaces, keys};
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
-
-use crate::{
+use command_line::{
     failure::{FAILED, Failure, USAGE},
     stdout,
 };
+use model::{Esu, Occupancy, ToolCall, WorkspaceKind};
+use policy::workspace::{IdleWorkspaces, keys};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 const DEQUEUE_HELP: &str = "\
 Example:

@@ -3,10 +3,11 @@
 use std::{process::ExitCode, time::Duration};
 
 use comfy_table::Table;
+use command_line::{failure::Failure, globals::Globals, stdout};
 use model::{Millis, ScalePlan};
 use settings::Settings;
 
-use crate::{bytes_text::age, failure::Failure, farm::Farm, globals::Globals, stdout, style};
+use crate::{bytes_text::age, farm::Farm, style};
 
 /// Shows the latest plan of each autoscaled pool.
 pub(crate) async fn run(globals: &Globals, settings: &Settings) -> Result<ExitCode, Failure> {

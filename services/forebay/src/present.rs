@@ -7,6 +7,11 @@ use std::{
 
 use bus::{BazelEvents, ConsoleChunk, EventContent, EventKind, FarmClock};
 use client::{BazelEventLine, Frame, QueuePlace, WatchBody, WatchEvent, WatchKind};
+use command_line::{
+    failure::Failure,
+    live::{self, Live},
+    stdout,
+};
 use model::{BuildRecord, BuildResult, Millis, OutputStream, Phase, ReasonCode, Sequence, State, ToolEvent};
 
 use telemetry::escaped;
@@ -14,12 +19,9 @@ use telemetry::escaped;
 use crate::{
     build_status::BuildStatus,
     bytes_text::{about, seconds, size},
-    failure::Failure,
     fold::{Folder, Folds},
     job_text::{TaskProgress, preliminary_line, report_line},
-    live::{self, Live},
     record_text::state_line,
-    stdout,
     style::Tone,
 };
 
@@ -91,7 +93,7 @@ impl Presenter {
             unread: false,
             result: None,
             mid_line: false,
-            live: if json { Live::off() } else { Live::new() },
+            live: if json { Live::off() } else { Live::on_stderr() },
             clock,
             status: None,
             cursor_mid_line: false,

@@ -6,12 +6,13 @@ use std::{
 };
 
 use clap::ValueEnum;
+use command_line::failure::say;
 use indicatif::{ProgressBar, ProgressStyle};
 use invariant::impossible;
 use parking_lot::Mutex;
 use remote::{Meter, Reading};
 
-use crate::{bytes_text::size, failure::say};
+use crate::bytes_text::size;
 
 /// Time before progress is first shown.
 const FIRST: Duration = Duration::from_millis(400);

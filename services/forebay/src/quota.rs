@@ -9,16 +9,15 @@ use std::{
 use bus::{QuotaChange, QuotaOf};
 use clap::{Args, Subcommand};
 use comfy_table::Table;
+use command_line::{
+    failure::{Failure, say},
+    globals::Globals,
+    stdout,
+};
 use model::{AuditKind, Esu, ExecutorType, Group, GroupStanding, Occupancy, Quota, QuotaReply, parse_amount};
 use settings::Settings;
 
-use crate::{
-    failure::{Failure, say},
-    farm::Farm,
-    file_argument,
-    globals::Globals,
-    stdout, style,
-};
+use crate::{farm::Farm, file_argument, style};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -221,7 +220,7 @@ fn check(name: &str, quota: &Quota, settings: &Settings) -> Result<(), Failure> 
 /// Reads all quotas of a file. An error in one of them rejects the whole file.
 fn load(settings: &Settings, file: &Path) -> Result<Changes, Failure> {
     let unreadable = |error: &dyn std::error::Error| {
-        Failure::new(crate::failure::USAGE, format!("cannot read {}", file.display()), error)
+        Failure::new(command_line::failure::USAGE, format!("cannot read {}", file.display()), error)
     };
     let text = file_argument::text(file).map_err(|error| unreadable(&error))?;
     // YAML includes JSON, except for tabs as indentation.

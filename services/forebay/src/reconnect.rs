@@ -6,14 +6,13 @@ use std::{
 };
 
 use bus::Bus;
+use command_line::{failure::say, globals::Globals, wait::WaitLimit};
 use futures::{FutureExt as _, future::BoxFuture};
 use model::DigestFunction;
 use remote::{Remote, Resume};
 use service::host_name;
 use settings::Settings;
 use tokio::time::Instant;
-
-use crate::{failure::say, globals::Globals, wait::WaitLimit};
 
 /// Time between two attempts to connect.
 const RETRY: Duration = Duration::from_millis(250);

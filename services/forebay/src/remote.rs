@@ -3,6 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use clap::Args;
+use command_line::{
+    failure::{Failure, UNREACHABLE},
+    globals::Globals,
+    stdout,
+    wait::Wait,
+};
 use invariant::Present as _;
 use model::{BlobDigest, DigestFunction};
 use remote::{Remote, RemoteError};
@@ -11,16 +17,8 @@ use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
 };
-use transfer::TransferError;
 
-use crate::{
-    failure::{FAILED, Failure, UNREACHABLE, USAGE},
-    farm::Farm,
-    globals::Globals,
-    reconnect::Reconnect,
-    stdout,
-    wait::Wait,
-};
+use crate::{farm::Farm, reconnect::Reconnect};
 
 /// Server, instance and digest function.
 #[derive(Debug, Clone, Args)]
@@ -188,46 +186,4 @@ async fn speaks_http1(url: &str) -> bool {
         std::io::Result::Ok(answer.starts_with(b"HTTP/1."))
     };
     tokio::time::timeout(Duration::from_secs(3), ask).await.is_ok_and(|answer| answer.unwrap_or(false))
-}
-
-/// What to do about a certificate that is not accepted.
-pub(crate) const TRUST: &str = "set gateway_ca_file (or FOREBAY_GATEWAY_CA_FILE) to the authority of the certificate of the gateway, which must name its address";
-
-impl From<RemoteError> for Failure {
-    fn from(error: RemoteError) -> Self {
-        let failure = Self::of(exit_code(&error), &error);
-        if error.is_untrusted() {
-            return failure.with(TRUST);
-        }
-        if error.lacks_credentials() {
-            return failure.with(
-                "set gateway_token_file (or FOREBAY_GATEWAY_TOKEN_FILE) to a file with an API key or token",
-            );
-        }
-        failure
-    }
-}
-
-fn exit_code(error: &RemoteError) -> u8 {
-    if error.is_unreachable() {
-        UNREACHABLE
-    } else if error.is_invalid_request() || error.is_untrusted() {
-        USAGE
-    } else {
-        FAILED
-    }
-}
-
-impl From<TransferError> for Failure {
-    fn from(error: TransferError) -> Self {
-        let exit = match &error {
-            TransferError::Scan(_) | TransferError::Read { .. } => USAGE,
-            TransferError::Thread { .. }
-            | TransferError::Create { .. }
-            | TransferError::Link { .. }
-            | TransferError::Incomplete { .. } => FAILED,
-            TransferError::Remote(error) => exit_code(error),
-        };
-        Self::of(exit, &error)
-    }
 }

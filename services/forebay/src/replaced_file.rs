@@ -7,7 +7,7 @@ use std::{
     path::Path,
 };
 
-use crate::failure::{FAILED, Failure};
+use command_line::failure::{FAILED, Failure};
 
 /// Locks a file for a change, by a file beside it; waits for a change in progress. The lock ends with the result.
 pub(crate) fn lock(path: &Path) -> Result<File, Failure> {

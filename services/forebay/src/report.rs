@@ -6,20 +6,18 @@ use std::process::ExitCode;
 
 use clap::Args;
 use comfy_table::{CellAlignment, Table, presets};
+use command_line::{
+    failure::{Failure, say},
+    globals::Globals,
+    stdout,
+};
 use model::{Group, PriorityReport, ReportReply, ReportRequest};
 use serde::Serialize;
 use settings::Settings;
 
 use calls::CallFigures;
 
-use crate::{
-    bytes_text::seconds,
-    failure::{Failure, say},
-    farm::Farm,
-    globals::Globals,
-    moment::Moment,
-    stdout,
-};
+use crate::{bytes_text::seconds, farm::Farm, moment::Moment};
 
 const EXAMPLES: &str = "\
 Examples:

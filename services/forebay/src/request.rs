@@ -2,15 +2,13 @@
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
+use command_line::failure::{Failure, USAGE};
 use model::{
     BuildId, BuildLimits, BuildRequest, BuildRequirements, Context, Digest, DigestFunction, ServiceRequest,
     ToolCall, WorkspaceUse,
 };
 
-use crate::{
-    failure::{Failure, USAGE},
-    submit_args::SubmitArgs,
-};
+use crate::submit_args::SubmitArgs;
 
 /// Converts the flags to a build request, without its job and the folder of `--dir`, which may have to be uploaded.
 pub(crate) fn build_request(args: &SubmitArgs, id: BuildId) -> Result<BuildRequest, Failure> {
@@ -156,20 +154,21 @@ fn absolute(flag: &str, path: &Path) -> Result<String, Failure> {
     let absolute = match path.canonicalize() {
         Ok(found) => found,
         Err(_) if path.is_absolute() => path.to_owned(),
-        Err(error) => return Err(Failure::new(crate::failure::USAGE, what(), &error)),
+        Err(error) => return Err(Failure::new(command_line::failure::USAGE, what(), &error)),
     };
     let text = absolute.into_os_string().into_string();
     text.map_err(|_| Failure::usage(format!("{}: the path is not UTF-8", what())))
 }
 
 fn read_patch(path: &Path) -> Result<String, Failure> {
-    std::fs::read_to_string(path)
-        .map_err(|error| Failure::new(crate::failure::USAGE, format!("--patch {}", path.display()), &error))
+    std::fs::read_to_string(path).map_err(|error| {
+        Failure::new(command_line::failure::USAGE, format!("--patch {}", path.display()), &error)
+    })
 }
 
 fn digest_of(path: &Path) -> Result<Digest, Failure> {
     let blob = hashing::hash_file(path, DigestFunction::Sha256).map_err(|error| {
-        Failure::new(crate::failure::USAGE, format!("--archive {}", path.display()), &error)
+        Failure::new(command_line::failure::USAGE, format!("--archive {}", path.display()), &error)
     })?;
     Ok(Digest::from_sha256(blob.hash))
 }

@@ -7,17 +7,16 @@ use std::{
 };
 
 use clap::Args;
+use command_line::{
+    failure::{FAILED, Failure},
+    stdout,
+};
 use model::{
     ApiError, BuildRecord, BuildRequest, BuildView, CancelReply, CreateReply, Endpoints, GroupsReply,
     ListReply, Rejection, ToolEvent, WorkerView, allow_more,
 };
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value};
-
-use crate::{
-    failure::{FAILED, Failure},
-    stdout,
-};
 
 /// Options of `forebay schema`.
 #[derive(Debug, Args)]

@@ -4,16 +4,15 @@ use std::process::ExitCode;
 
 use bus::Patience;
 use clap::{Args, ValueEnum};
+use command_line::{
+    failure::{FAILED, Failure, UNREACHABLE, USAGE},
+    globals::Globals,
+};
 use service::{Context, ServiceError};
 use settings::{SandboxKind, Settings};
 use tokio::{signal::unix::SignalKind, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
-
-use crate::{
-    failure::{FAILED, Failure, UNREACHABLE, USAGE},
-    globals::Globals,
-};
 
 const STORE_HELP: &str = "Store of all blobs: s3://..., gs://..., az://..., file:///PATH, or grpc://HOST:PORT of a \
     gateway [default: the setting `cas_url`, else the store of the farm]";

@@ -2,10 +2,9 @@
 
 use std::process::ExitCode;
 
+use command_line::{failure::Failure, globals::Globals, stdout};
 use serde_json::Value;
 use settings::{DescribedSetting, Settings};
-
-use crate::{failure::Failure, globals::Globals, stdout};
 
 /// Prints all settings with the values that apply here, in the form of a settings file.
 pub(crate) fn run(globals: &Globals, settings: &Settings) -> Result<ExitCode, Failure> {

@@ -7,19 +7,16 @@ use std::{
 };
 
 use client::WatchFilter;
+use command_line::{
+    failure::{Failure, say},
+    globals::Globals,
+    stdout,
+};
 use model::{BuildId, BuildKey, Sequence};
 use settings::Settings;
 
 use crate::{
-    context_folder::ContextFolder,
-    failure::{Failure, say},
-    farm::Farm,
-    follow,
-    globals::Globals,
-    job,
-    request::build_request,
-    stdout,
-    submit_args::SubmitArgs,
+    context_folder::ContextFolder, farm::Farm, follow, job, request::build_request, submit_args::SubmitArgs,
     submit_trace::SubmitTrace,
 };
 

@@ -10,10 +10,11 @@ mod view;
 use std::{io::IsTerminal as _, process::ExitCode, time::Duration};
 
 use clap::Args;
+use command_line::{failure::Failure, globals::Globals, stdout};
 use settings::Settings;
 
 use self::{snapshot::Snapshot, state::Screen, view::View};
-use crate::{failure::Failure, farm::Farm, globals::Globals, stdout, style};
+use crate::{farm::Farm, style};
 
 const EXAMPLES: &str = "\
 Examples:

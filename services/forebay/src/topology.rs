@@ -3,16 +3,16 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use command_line::{
+    failure::{FAILED, Failure, UNREACHABLE},
+    globals::Globals,
+    stdout,
+};
 use jetstream::{Difference, Topology};
 use serde_json::{Value, json};
 use settings::Settings;
 
-use crate::{
-    failure::{FAILED, Failure, UNREACHABLE},
-    farm::Farm,
-    globals::Globals,
-    stdout,
-};
+use crate::farm::Farm;
 
 /// Options of `forebay topology`.
 #[derive(Debug, Args)]

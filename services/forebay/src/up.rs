@@ -2,13 +2,12 @@
 
 use std::process::ExitCode;
 
-use settings::Settings;
-use up::UpError;
-
-use crate::{
+use command_line::{
     failure::{Failure, USAGE},
     globals::Globals,
 };
+use settings::Settings;
+use up::UpError;
 
 pub(crate) use up::{UpArgs, WATCHDOG};
 
@@ -22,18 +21,16 @@ pub(crate) async fn run(
     args.apply_autoscale(&mut settings);
     settings.check()?;
     autoscaler::check(&settings.autoscaler()).map_err(|error| Failure::of(USAGE, &error))?;
-    Box::pin(up::run(args, settings, patience, globals.json)).await?;
+    Box::pin(up::run(args, settings, patience, globals.json)).await.map_err(|error| failure(&error))?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Stops the processes of a killed `forebay up`.
 pub(crate) async fn watchdog(settings: &Settings) -> Result<ExitCode, Failure> {
-    up::watchdog::run(&settings.watchdog()).await?;
+    up::watchdog::run(&settings.watchdog()).await.map_err(|error| failure(&error))?;
     Ok(ExitCode::SUCCESS)
 }
 
-impl From<UpError> for Failure {
-    fn from(error: UpError) -> Self {
-        Self::of(error.exit_code(), &error)
-    }
+fn failure(error: &UpError) -> Failure {
+    Failure::of(error.exit_code(), error)
 }

@@ -5,14 +5,13 @@ use std::process::ExitCode;
 use build_events::EventName;
 use clap::Args;
 use client::{WatchFilter, WatchKind};
+use command_line::{failure::Failure, globals::Globals};
 use model::{OutputStream, Sequence, TaskId};
 use settings::Settings;
 
 use crate::{
-    failure::Failure,
     farm::{BuildArgs, Farm},
     follow::{self, FollowArgs},
-    globals::Globals,
 };
 
 const EXAMPLES: &str = "\

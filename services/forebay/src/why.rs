@@ -3,6 +3,7 @@
 use std::{process::ExitCode, time::Duration};
 
 use clap::Args;
+use command_line::{failure::Failure, globals::Globals, stdout};
 use model::{Millis, StartBasis, Waiting, WhyReply};
 use policy::basis_text;
 use settings::Settings;
@@ -11,10 +12,7 @@ use telemetry::escaped;
 
 use crate::{
     bytes_text::{about, age},
-    failure::Failure,
     farm::{BuildArgs, Farm},
-    globals::Globals,
-    stdout,
 };
 
 /// Options of `forebay why`.

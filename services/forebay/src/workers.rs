@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use comfy_table::Table;
+use command_line::{failure::Failure, globals::Globals, stdout};
 use model::{Millis, WindowState, WorkerProperties, WorkerStatus, WorkerView, WorkspaceState};
 use settings::Settings;
 use telemetry::escaped;
@@ -10,10 +11,7 @@ use telemetry::escaped;
 use crate::{
     bytes_text::age,
     clock_text::with_skew,
-    failure::Failure,
     farm::Farm,
-    globals::Globals,
-    stdout,
     style::{self, Tone},
 };
 

@@ -6,10 +6,11 @@ use std::{sync::Arc, time::Duration};
 use bus::{EventSubject, Follower, Start, stream};
 use http_api::Failure;
 use maud::{Markup, html};
-use model::{ErrorCode, Group, Millis};
-use simulate::{
-    RecordedBuild, Recorder,
-    queues::{Batch, QueueFigures, QueuePolicy, Reading, Trace, alike_workers, figures, run_batch},
+use model::{BandOrder, ErrorCode, Group, Millis};
+use policy::queue::Levels;
+use replay::{
+    Estimation, InvalidStream, Lateness, QueueOutcome, RecordedBuild, Recorder, Stream, Ties, alike_workers,
+    one_queue, outcome,
 };
 use tokio::sync::Semaphore;
 
@@ -25,19 +26,37 @@ const BUILDS_MAX: usize = 20_000;
 const BATCH: usize = 1000;
 /// Maximum number of simulated workspaces.
 const WORKSPACES_MAX: u64 = 1000;
-/// One simulation at a time: each uses all processors.
+/// One simulation at a time: each uses a processor for seconds.
 static RUNNING: Semaphore = Semaphore::const_new(1);
 const DAYS: [(&str, &str, u64); 3] = [("1d", "day", 1), ("7d", "7 days", 7), ("30d", "30 days", 30)];
 
-/// Policies that need no estimates, or those that the farm has.
-const POLICIES: [(&str, &str); 6] = [
-    ("1/fcfs/-", "First come, first served"),
-    ("1/least_flex/-", "The least flexible first"),
-    ("1/spt/imprecise", "The shortest first, by estimates"),
-    ("1/spt-aged/imprecise", "The shortest first, with ageing, by estimates"),
-    ("1/edf/imprecise", "The earliest deadline first, by estimates"),
-    ("1/multi-level/imprecise", "Several levels, by estimates"),
+/// Orders of the queue, as the farm can have them: by estimates, if they need run times.
+const ORDERS: [(QueueOrder, &str); 6] = [
+    (QueueOrder::Band(BandOrder::Fcfs), "First come, first served"),
+    (QueueOrder::Band(BandOrder::LeastFlex), "The least flexible first"),
+    (QueueOrder::Band(BandOrder::Spt), "The shortest first, by estimates"),
+    (QueueOrder::Band(BandOrder::SptAged), "The shortest first, with ageing, by estimates"),
+    (QueueOrder::Band(BandOrder::Edf), "The earliest deadline first, by estimates"),
+    (QueueOrder::Levels, "Several levels, by estimates"),
 ];
+
+#[derive(Debug, Clone, Copy)]
+enum QueueOrder {
+    Band(BandOrder),
+    /// The levels of expected run time take turns.
+    Levels,
+}
+
+impl QueueOrder {
+    fn simulate(self, stream: &Stream) -> Result<QueueOutcome, InvalidStream> {
+        let (ties, known) = (Ties::ByWorker, Estimation::Imprecise);
+        let starts = match self {
+            Self::Band(order) => one_queue(stream, ties, order, known),
+            Self::Levels => one_queue(stream, ties, Levels::default(), known),
+        };
+        Ok(outcome(stream, &starts?))
+    }
+}
 
 /// Handles `GET /simulate`: simulates the last days.
 pub(crate) async fn view(site: Site, asked: Asked) -> Result<View, Failure> {
@@ -113,37 +132,46 @@ async fn record(site: &Site, since: Millis, group: Option<Group>) -> Vec<Recorde
     builds
 }
 
-/// Figures of a policy on a number of workspaces.
+/// What an order on a number of workspaces would have made of the builds.
 struct Simulated {
     workspaces: u64,
-    figures: QueueFigures,
+    outcome: QueueOutcome,
     title: &'static str,
 }
 
 async fn simulated(builds: Arc<Vec<RecordedBuild>>, fleets: Vec<u64>) -> Result<Vec<Simulated>, Failure> {
     let failed = |why: String| Failure::new(ErrorCode::Unavailable, format!("the simulation failed: {why}"));
     let run = move || {
-        let lines: Vec<String> =
-            builds.iter().filter_map(|build| serde_json::to_string(build).ok()).collect();
+        let mut stream = Stream::of_builds("builds", &builds);
         let mut all = Vec::new();
         for workspaces in fleets {
-            let mut trace = Trace::read("builds", &lines.join("\n")).map_err(|error| error.to_string())?;
-            trace.stream.workers =
-                alike_workers(workspaces, &trace.stream.requirements).map_err(|error| error.to_string())?;
-            for (name, title) in POLICIES {
-                let policy: QueuePolicy =
-                    name.parse().map_err(|error: simulate::queues::ParsePolicyError| error.to_string())?;
-                let batch = Batch { policies: vec![policy], reading: Reading::Text, first_seed: 1, seeds: 1 };
-                let tallies =
-                    run_batch(&["builds".to_owned()], &batch, |_, seed| trace.for_seed(seed, Reading::Text));
-                for tally in tallies.map_err(|error| error.to_string())? {
-                    all.push(Simulated { workspaces, figures: figures(&tally, Reading::Text), title });
-                }
+            stream.workers = alike_workers(workspaces, &stream.requirements);
+            for (order, title) in ORDERS {
+                all.push(Simulated { workspaces, outcome: order.simulate(&stream)?, title });
             }
         }
-        Ok(all)
+        Ok::<_, InvalidStream>(all)
     };
-    tokio::task::spawn_blocking(run).await.map_err(|error| failed(error.to_string()))?.map_err(failed)
+    let done = tokio::task::spawn_blocking(run).await.map_err(|error| failed(error.to_string()))?;
+    done.map_err(|error| failed(error.to_string()))
+}
+
+impl Simulated {
+    fn on_time(&self) -> f64 {
+        self.outcome.percentage(Lateness::OnTime)
+    }
+
+    fn wait_p50(&self) -> f64 {
+        self.outcome.relative_wait[0]
+    }
+
+    fn wait_p95(&self) -> f64 {
+        self.outcome.relative_wait[1]
+    }
+
+    fn late(&self) -> f64 {
+        self.outcome.percentage(Lateness::Late) + self.outcome.percentage(Lateness::ExtremelyLate)
+    }
 }
 
 fn results(builds: &[RecordedBuild], found: &[Simulated], asked: u64) -> Markup {
@@ -162,12 +190,12 @@ fn results(builds: &[RecordedBuild], found: &[Simulated], asked: u64) -> Markup 
             tr {
                 td { (it.title) }
                 td.number { (it.workspaces) }
-                td.number { (number(it.figures.on_time_pct)) " %" }
-                td.number { (number(it.figures.late_pct + it.figures.extremely_late_pct)) " %" }
-                td.number { (number(it.figures.rel_wait_p50)) }
-                td.number { (number(it.figures.rel_wait_p95)) }
-                td.number { (span(Duration::try_from_secs_f64(it.figures.makespan_s).unwrap_or_default())) }
-                td.number { (number(it.figures.makespan_s * it.workspaces as f64 / 3600.0)) }
+                td.number { (number(it.on_time())) " %" }
+                td.number { (number(it.late())) " %" }
+                td.number { (number(it.wait_p50())) }
+                td.number { (number(it.wait_p95())) }
+                td.number { (ms(it.outcome.makespan_ms)) }
+                td.number { (number(it.outcome.makespan_ms as f64 * it.workspaces as f64 / 3_600_000.0)) }
             }
         }
     };
@@ -181,12 +209,8 @@ fn results(builds: &[RecordedBuild], found: &[Simulated], asked: u64) -> Markup 
         "All ended after",
         "Workspace hours",
     ];
-    let of_asked = |value: fn(&QueueFigures) -> f64| -> Vec<(String, f64)> {
-        found
-            .iter()
-            .filter(|it| it.workspaces == asked)
-            .map(|it| (short(it.title, 60), value(&it.figures)))
-            .collect()
+    let of_asked = |value: fn(&Simulated) -> f64| -> Vec<(String, f64)> {
+        found.iter().filter(|it| it.workspaces == asked).map(|it| (short(it.title, 60), value(it))).collect()
     };
     html! {
         h2 { "As it was" }
@@ -197,7 +221,7 @@ fn results(builds: &[RecordedBuild], found: &[Simulated], asked: u64) -> Markup 
         h2 { "As it would have been" }
         p { "Waits are multiples of a build's own run time. A build of at most 5 seconds is on time if it waits less than 2 seconds, a longer one if it waits less than 0.4 of its run time; it is late from 15 seconds, or 3 times its run time, on." }
         (table("Policies", &head, &rows))
-        (bars(&format!("Builds on time with {asked} workspaces"), "per cent", &of_asked(|it| it.on_time_pct)))
-        (bars(&format!("Wait of 95 of 100 builds with {asked} workspaces"), "multiples of their run time", &of_asked(|it| it.rel_wait_p95)))
+        (bars(&format!("Builds on time with {asked} workspaces"), "per cent", &of_asked(Simulated::on_time)))
+        (bars(&format!("Wait of 95 of 100 builds with {asked} workspaces"), "multiples of their run time", &of_asked(Simulated::wait_p95)))
     }
 }

@@ -1,7 +1,7 @@
 //! One replay of a stream.
 
 use model::BandOrder;
-use simulate::queues::Stream;
+use replay::Stream;
 
 /// One replay, with a farm of its own.
 pub(super) struct Case<'a> {

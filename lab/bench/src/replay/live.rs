@@ -9,7 +9,7 @@ use std::{
 use bus::millis;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use model::{Execution, ExecutionId, Pool, Requirements};
-use simulate::queues::{Job, Stream};
+use replay::{Job, Stream};
 use tokio::time::Instant;
 
 use super::{case::Case, outcome::Outcome};

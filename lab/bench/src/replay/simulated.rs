@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::BandOrder;
 use policy::requirements::matches;
-use simulate::queues::{Estimation, Job, QueuePolicy, Reading, Run, Start, Stream, run_queue};
+use replay::{Estimation, Job, Start, Stream};
+use simulate::queues::{QueuePolicy, Reading, Run, run_queue};
 
 use super::outcome::Outcome;
 use crate::error::BenchError;

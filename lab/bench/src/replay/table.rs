@@ -1,7 +1,7 @@
 //! The table of a replay: the farm beside the simulator.
 
+use replay::Stream;
 use serde_json::{Value, json};
-use simulate::queues::Stream;
 
 use super::outcome::Outcome;
 use crate::{

@@ -3,6 +3,11 @@
 use std::process::ExitCode;
 
 use access::{Access, Role, SeedFolder, Slot, Who, nats_config, probe, redis_acl, reload};
+use command_line::{
+    failure::{FAILED, Failure, UNREACHABLE, say},
+    globals::Globals,
+    stdout,
+};
 use credentials::{Credentials, PemFiles, Server};
 use serde_json::json;
 use settings::Settings;
@@ -12,11 +17,7 @@ use super::{
     store::File,
     target::{ApplyArgs, Target, redis_line},
 };
-use crate::{
-    failure::{FAILED, Failure, UNREACHABLE, say},
-    globals::Globals,
-    replaced_file, stdout,
-};
+use crate::replaced_file;
 
 /// Applies the description to the servers.
 pub(super) async fn run(

@@ -9,6 +9,10 @@ use access::{
     Access, AccountName, Change, ChangeError, Days, Instance, Role, Rotation, SeedFolder, ServiceName,
     SigningFault, SigningStep, Slot, Who,
 };
+use command_line::{
+    failure::{FAILED, Failure, USAGE, say},
+    stdout,
+};
 use credentials::SeedFault;
 use serde_json::json;
 use time::OffsetDateTime;
@@ -16,10 +20,6 @@ use time::OffsetDateTime;
 use super::{
     Grant, InitArgs, Place,
     store::{File, Locked},
-};
-use crate::{
-    failure::{FAILED, Failure, USAGE, say},
-    stdout,
 };
 
 /// Adds a user for each role that has none, and with `--jwt` an operator.

@@ -3,13 +3,14 @@
 use access::{Access, Keys, Tenant, Who, rights_of};
 use bus::Rights;
 use comfy_table::Table;
+use command_line::{
+    failure::{Failure, USAGE},
+    stdout,
+};
 use credentials::PublicKey;
 use serde_json::{Value, json};
 
-use crate::{
-    failure::{Failure, USAGE},
-    stdout, style,
-};
+use crate::style;
 
 /// Lists all services, tenants and users.
 pub(super) fn list(access: &Access, as_json: bool) -> Result<(), Failure> {
@@ -84,8 +85,9 @@ pub(super) fn one(access: &Access, who: &Who, as_json: bool) -> Result<(), Failu
     if as_json {
         return stdout::json(&found);
     }
-    let text = serde_norway::to_string(&found)
-        .map_err(|error| Failure::new(crate::failure::FAILED, "cannot print the description", &error))?;
+    let text = serde_norway::to_string(&found).map_err(|error| {
+        Failure::new(command_line::failure::FAILED, "cannot print the description", &error)
+    })?;
     stdout::bytes(text.as_bytes())
 }
 

@@ -7,6 +7,11 @@ use std::{
 };
 
 use access::{Access, IssuedTokens, Pushed, Signer, nats_config_with_jwts, probe, push, redis_acl};
+use command_line::{
+    failure::{FAILED, Failure, UNREACHABLE, say},
+    globals::Globals,
+    stdout,
+};
 use credentials::{Credentials, PemFiles, Server};
 use serde_json::json;
 
@@ -15,11 +20,7 @@ use super::{
     store::{File, Locked},
     target::{Target, redis_line},
 };
-use crate::{
-    failure::{FAILED, Failure, UNREACHABLE, say},
-    globals::Globals,
-    replaced_file, stdout,
-};
+use crate::replaced_file;
 
 /// What to do with a description whose users have JWTs.
 pub(super) struct Apply<'a> {

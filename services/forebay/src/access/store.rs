@@ -6,11 +6,9 @@ use std::{
 };
 
 use access::Access;
+use command_line::failure::{Failure, USAGE};
 
-use crate::{
-    failure::{Failure, USAGE},
-    replaced_file,
-};
+use crate::replaced_file;
 
 /// The file of a description.
 pub(super) struct File(PathBuf);

@@ -4,15 +4,15 @@ use std::path::PathBuf;
 
 use access::{Access, Role, SeedFolder, Slot, Who};
 use clap::Args;
+use command_line::{
+    failure::{Failure, UNREACHABLE},
+    globals::{Globals, read_endpoints},
+};
 use credentials::{Credentials, PemFiles, Server};
 use index::Index;
 use settings::Settings;
 
 use super::{Place, Seeds};
-use crate::{
-    failure::{Failure, UNREACHABLE},
-    globals::{Globals, read_endpoints},
-};
 
 /// Options of `forebay access apply`.
 #[derive(Debug, Args)]

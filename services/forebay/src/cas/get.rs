@@ -6,6 +6,11 @@ use std::{
 };
 
 use clap::Args;
+use command_line::{
+    failure::{Failure, say},
+    globals::Globals,
+    stdout,
+};
 use model::BlobDigest;
 use prost::Message as _;
 use reapi::{
@@ -17,11 +22,8 @@ use remote::{Meter, Placed, Remote};
 use super::list;
 use crate::{
     download::download,
-    failure::{Failure, say},
-    globals::Globals,
     progress::{Progress, When},
     remote::print,
-    stdout,
 };
 
 /// Options of `forebay cas get`.

@@ -4,6 +4,11 @@ use std::process::ExitCode;
 
 use clap::Args;
 use comfy_table::{Table, presets};
+use command_line::{
+    failure::{FAILED, Failure},
+    globals::Globals,
+    stdout,
+};
 use model::BlobDigest;
 use prost::Message as _;
 use reapi::execution::Directory;
@@ -11,12 +16,6 @@ use remote::Remote;
 use serde::Serialize;
 
 use telemetry::escaped;
-
-use crate::{
-    failure::{FAILED, Failure},
-    globals::Globals,
-    stdout,
-};
 
 /// Options of `forebay cas ls`.
 #[derive(Debug, Args)]

@@ -3,16 +3,16 @@
 use std::{process::ExitCode, time::SystemTime};
 
 use clap::Args;
+use command_line::{
+    failure::{FAILED, Failure, USAGE},
+    globals::Globals,
+    stdout,
+};
 use model::{AuditKind, BlobDigest, Millis, PurgeReply, PurgeRequest};
 use policy::purge::Purge;
 use settings::Settings;
 
-use crate::{
-    failure::{FAILED, Failure, USAGE},
-    globals::Globals,
-    moment::Moment,
-    stdout,
-};
+use crate::moment::Moment;
 
 /// Number of results that are listed as text.
 const SHOWN: usize = 20;

@@ -3,16 +3,12 @@
 use std::{collections::HashMap, path::PathBuf, process::ExitCode, sync::Arc};
 
 use clap::Args;
+use command_line::{failure::Failure, globals::Globals, stdout};
 use model::BlobDigest;
 use remote::{Meter, Remote, Source};
 use serde::Serialize;
 
-use crate::{
-    failure::Failure,
-    globals::Globals,
-    progress::{Progress, When},
-    stdout,
-};
+use crate::progress::{Progress, When};
 
 /// Options of `forebay cas put`.
 #[derive(Debug, Args)]

@@ -3,14 +3,13 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use model::{BlobDigest, Provenance};
-use remote::Remote;
-
-use crate::{
+use command_line::{
     failure::{FAILED, Failure},
     globals::Globals,
     stdout,
 };
+use model::{BlobDigest, Provenance};
+use remote::Remote;
 
 /// Options of `forebay cas why`.
 #[derive(Debug, Args)]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bus::Bus;
+use command_line::failure::TRUST;
 use model::{DigestFunction, GatewayAddress, is_loopback_listen};
 use remote::{Remote, RemoteError};
 use service::host_name;
@@ -13,7 +14,6 @@ use tokio::{
 };
 
 use super::Finding;
-use crate::remote::TRUST;
 
 /// Time limit of the calls of one check.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bus::{Bus, BusError, EventSubject, Patience, stream};
 use client::Client;
+use command_line::globals::Globals;
 use index::Index;
 use invariant::Present as _;
 use jetstream::Topology;
@@ -15,7 +16,6 @@ use super::{
     Finding, address_checks, archive_checks, clock_checks, disk_checks, executor_checks, quota_checks,
     security_checks, store_checks,
 };
-use crate::globals::Globals;
 
 const START_NATS: &str = "start nats-server (`forebay up` does), or set its URL with --nats";
 const MEND_KEY: &str = "set seed_file and servers_ca_file to files that exist and that only you can read";

@@ -7,11 +7,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use command_line::failure::{FAILED, Failure, USAGE};
 use model::{BlobDigest, Digest, DigestFunction};
 use remote::{Remote, Source};
 use tempfile::TempDir;
-
-use crate::failure::{FAILED, Failure, USAGE};
 
 const INDEX: &str = "index.json";
 const BLOBS: &str = "blobs/sha256";

@@ -4,13 +4,11 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use comfy_table::{CellAlignment, Table, presets};
+use command_line::failure::{FAILED, Failure, UNREACHABLE};
 use download::{Downloader, Reach};
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    bytes_text::seconds,
-    failure::{FAILED, Failure, UNREACHABLE},
-};
+use crate::bytes_text::seconds;
 
 /// Maximum size of an answer of Prometheus: far more than all calls of a farm need.
 const ANSWER_MAX: u64 = 16 << 20;

@@ -3,6 +3,7 @@
 use std::{process::ExitCode, time::Duration};
 
 use client::ClientError;
+use command_line::failure::{FAILED, Failure};
 use futures::{
     FutureExt as _,
     future::{BoxFuture, OptionFuture},
@@ -24,10 +25,7 @@ use super::{
     state::{Effect, Screen},
     tables::{Table, table},
 };
-use crate::{
-    failure::{FAILED, Failure},
-    farm::Farm,
-};
+use crate::farm::Farm;
 
 /// Time limit of a question to the farm. Lists wait 3 s for an archive that does not answer, by group and once more.
 const PATIENCE: Duration = Duration::from_secs(10);

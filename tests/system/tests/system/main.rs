@@ -57,6 +57,7 @@ mod interactors;
 mod jobs;
 mod jobs_refused;
 mod kept_blobs;
+mod lab_commands;
 mod limits;
 mod live;
 mod locked;

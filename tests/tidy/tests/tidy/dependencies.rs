@@ -28,14 +28,13 @@ fn no_service_depends_on_another() {
     }
 }
 
-/// The binary may: its commands `sim`, `conform` and `bench` are the laboratory's.
 #[test]
 fn no_product_crate_depends_on_the_laboratory() {
     let members = members();
     let is_lab = |name: &str| members.get(name).is_some_and(|member| member.path.starts_with("lab/"));
     let is_product =
         |path: &str| ["services/", "shared/", "jetstream"].iter().any(|folder| path.starts_with(folder));
-    for member in members.values().filter(|member| is_product(&member.path) && member.name != "forebay") {
+    for member in members.values().filter(|member| is_product(&member.path)) {
         let lab: Vec<&String> = member.dependencies.iter().filter(|name| is_lab(name)).collect();
         assert!(lab.is_empty(), "{} depends on {lab:?}", member.path);
     }
