@@ -25,12 +25,13 @@ use crate::{
     caller::Caller,
     credential::{Credential, Offered},
     file::{AccessFile, AccessFileError, KeyEntry},
-    issuer::{Issuer, claimed_issuer},
+    issuer::Issuer,
     key::KeyHash,
     limits::Uses,
     place::Place,
     refusal::Refusal,
     session::{InSession, Session, SessionProof, Sessions},
+    token::claimed_issuer,
 };
 
 /// Maximum number of verified credentials that are remembered.

@@ -1,4 +1,4 @@
-//! Issuers of tokens (JWT, RFC 7519), and their keys (JWKS, RFC 7517).
+//! Issuers of tokens, whose keys verify them.
 
 use std::{
     collections::BTreeMap,
@@ -7,22 +7,20 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode, decode_header, jwk::JwkSet};
-use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use subtle::ConstantTimeEq as _;
 
 use crate::{
     fetched::{Fetched, read_document},
+    jwk::{Algorithm, KeySet, PublicKey},
     provider::Provider,
     refusal::Refusal,
+    session::since_1970,
+    token::{Claims, LEEWAY_SECONDS, TokenFault, Unverified},
 };
 
-/// Algorithms of issuers that name none. None of them uses a shared secret.
-const ALGORITHMS: [Algorithm; 4] = [Algorithm::RS256, Algorithm::ES256, Algorithm::ES384, Algorithm::EdDSA];
-/// Accepted difference between the clocks of issuer and farm, in seconds.
-const LEEWAY_SECONDS: u64 = 30;
+/// Algorithms of issuers that name none.
+const ALGORITHMS: [Algorithm; 4] = [Algorithm::Rs256, Algorithm::Es256, Algorithm::Es384, Algorithm::EdDsa];
 /// Maximum number of values of one claim; further ones are ignored.
 const VALUES_MAX: usize = 200;
 
@@ -56,11 +54,11 @@ pub(crate) struct Issuer {
     pub(crate) url: String,
     /// How people sign in with it, if they may.
     pub(crate) provider: Option<Arc<Provider>>,
-    validation: Validation,
-    /// Whether it has an audience of tokens: otherwise people sign in with it, and that is all.
-    has_tokens: bool,
+    algorithms: Vec<Algorithm>,
+    /// For whom its tokens are. Empty: people sign in with it, and that is all.
+    audience: Vec<String>,
     source: KeySource,
-    keys: Arc<Fetched<JwkSet>>,
+    keys: Arc<Fetched<KeySet>>,
 }
 
 /// What a verified token says.
@@ -69,15 +67,6 @@ pub(crate) struct Verified {
     pub(crate) subject: String,
     pub(crate) claims: BTreeMap<String, Vec<String>>,
     pub(crate) expires: SystemTime,
-}
-
-#[derive(Debug, Deserialize)]
-struct Claims {
-    exp: u64,
-    #[serde(default)]
-    sub: String,
-    #[serde(flatten)]
-    others: Map<String, Value>,
 }
 
 impl Issuer {
@@ -95,15 +84,8 @@ impl Issuer {
         } else {
             algorithms.iter().map(|name| algorithm(name)).collect::<Result<_, _>>()?
         };
-        let mut validation = Validation::new(Algorithm::ES256);
-        validation.algorithms = algorithms;
-        validation.leeway = LEEWAY_SECONDS;
-        validation.validate_nbf = true;
-        validation.set_audience(audience);
-        validation.set_issuer(&[&url]);
-        validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
-        let (has_tokens, provider) = (!audience.is_empty(), provider.map(Arc::new));
-        Ok(Self { name, url, provider, validation, has_tokens, source, keys: Arc::default() })
+        let (audience, provider) = (audience.to_vec(), provider.map(Arc::new));
+        Ok(Self { name, url, provider, algorithms, audience, source, keys: Arc::default() })
     }
 
     /// Takes over what was read for the same issuer: it may not answer now.
@@ -123,11 +105,11 @@ impl Issuer {
 
     /// Verifies a token of this issuer with which a program calls.
     pub(crate) async fn verify(&self, token: &str) -> Result<Verified, Refusal> {
-        if !self.has_tokens {
+        if self.audience.is_empty() {
             let name = &self.name;
             return Err(Refusal::invalid(format!("token of {name}: it has no audience in the access rules")));
         }
-        self.verify_for(token, &self.validation).await
+        self.verify_for(token, &self.audience).await
     }
 
     /// Verifies the token by which a provider says who signed in (`OpenID` Connect Core, section 3.1.3.7).
@@ -137,9 +119,7 @@ impl Issuer {
         client: &str,
         nonce: &str,
     ) -> Result<Verified, Refusal> {
-        let mut validation = self.validation.clone();
-        validation.set_audience(&[client]);
-        let verified = self.verify_for(token, &validation).await?;
+        let verified = self.verify_for(token, &[client.to_owned()]).await?;
         let of = |claim: &str| verified.claims.get(claim).map(Vec::as_slice).unwrap_or_default();
         let refused = |why: &str| Refusal::invalid(format!("ID token of {}: {why}", self.name));
         let is_expected = |given: &String| bool::from(given.as_bytes().ct_eq(nonce.as_bytes()));
@@ -154,25 +134,16 @@ impl Issuer {
         }
     }
 
-    async fn verify_for(&self, token: &str, validation: &Validation) -> Result<Verified, Refusal> {
-        let invalid =
-            |error: jsonwebtoken::errors::Error| Refusal::invalid(format!("token of {}: {error}", self.name));
-        let header = decode_header(token).map_err(invalid)?;
-        if has_critical_extensions(token) {
-            return Err(Refusal::invalid(format!("token of {}: it needs an extension (crit)", self.name)));
+    async fn verify_for(&self, token: &str, audience: &[String]) -> Result<Verified, Refusal> {
+        let refused = |fault: TokenFault| Refusal::invalid(format!("token of {}: {fault}", self.name));
+        let token = Unverified::parse(token).map_err(refused)?;
+        if !self.algorithms.contains(&token.algorithm) {
+            return Err(refused(TokenFault::Algorithm(token.algorithm.to_string())));
         }
-        if !validation.algorithms.contains(&header.alg) {
-            let alg = header.alg;
-            return Err(Refusal::invalid(format!(
-                "token of {}: algorithm {alg:?} is not allowed",
-                self.name
-            )));
-        }
-        let key = self.key(header.kid.as_deref()).await?;
-        // A key is used with its own kind of algorithm only.
-        let validation = Validation { algorithms: vec![header.alg], ..validation.clone() };
-        let decoded = decode::<Claims>(token, &key, &validation).map_err(invalid)?;
-        let Claims { exp, sub, others } = decoded.claims;
+        let key = self.key(token.key_id.as_deref()).await?;
+        let claims = token.verify(&key).map_err(refused)?;
+        claims.check(&self.url, audience, since_1970().as_secs()).map_err(refused)?;
+        let Claims { exp, sub, others } = claims;
         let mut claims: BTreeMap<String, Vec<String>> =
             others.into_iter().map(|(name, value)| (name, texts(value))).collect();
         claims.insert("sub".to_owned(), vec![sub.clone()]);
@@ -180,12 +151,12 @@ impl Issuer {
         Ok(Verified { subject: sub, claims, expires: SystemTime::UNIX_EPOCH + lasts })
     }
 
-    async fn key(&self, id: Option<&str>) -> Result<DecodingKey, Refusal> {
-        let found = self.keys.find(&self.name, |set| find(set, id), self.read()).await;
+    async fn key(&self, id: Option<&str>) -> Result<PublicKey, Refusal> {
+        let found = self.keys.find(&self.name, |keys| keys.find(id), self.read()).await;
         found.ok_or_else(|| Refusal::invalid(format!("token of {}: its key is not known", self.name)))
     }
 
-    async fn read(&self) -> Result<JwkSet, String> {
+    async fn read(&self) -> Result<KeySet, String> {
         let content = match &self.source {
             KeySource::File(path) => {
                 tokio::fs::read(path).await.map_err(|error| format!("{}: {error}", path.display()))?
@@ -197,77 +168,16 @@ impl Issuer {
                 read_document(&described.jwks_uri).await?
             }
         };
-        read_keys(&content)
+        KeySet::parse(&content).map_err(|error| error.to_string())
     }
-}
-
-/// The keys of a document. Keys of kinds that are not supported are left out.
-fn read_keys(content: &[u8]) -> Result<JwkSet, String> {
-    #[derive(Deserialize)]
-    struct Document {
-        keys: Vec<Value>,
-    }
-    let document: Document = serde_json::from_slice(content).map_err(|error| error.to_string())?;
-    let keys = document.keys.into_iter().filter_map(|key| serde_json::from_value(key).ok()).collect();
-    Ok(JwkSet { keys })
-}
-
-/// The key with an id; the only key, for a token without an id.
-fn find(set: &JwkSet, id: Option<&str>) -> Option<DecodingKey> {
-    let key = match (id, set.keys.as_slice()) {
-        (Some(id), _) => set.find(id)?,
-        (None, [only]) => only,
-        (None, _) => return None,
-    };
-    // A shared secret in a public document is a mistake, and would let all forge tokens.
-    if let jsonwebtoken::jwk::AlgorithmParameters::OctetKey(_) = key.algorithm {
-        return None;
-    }
-    DecodingKey::from_jwk(key).ok()
-}
-
-/// Whether a token says that who does not know some extensions must refuse it (RFC 7515, section 4.1.11).
-fn has_critical_extensions(token: &str) -> bool {
-    #[derive(Deserialize)]
-    struct Header {
-        crit: Option<Value>,
-    }
-    let header = token.split('.').next().and_then(|header| URL_SAFE_NO_PAD.decode(header).ok());
-    let header = header.and_then(|header| serde_json::from_slice::<Header>(&header).ok());
-    header.is_none_or(|header| header.crit.is_some())
-}
-
-/// The claim `iss` of a token that is not verified yet, to choose the issuer whose keys verify it.
-pub(crate) fn claimed_issuer(token: &str) -> Option<String> {
-    #[derive(Deserialize)]
-    struct Claimed {
-        iss: String,
-    }
-    let payload = token.split('.').nth(1)?;
-    let claimed: Claimed = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(payload).ok()?).ok()?;
-    Some(claimed.iss)
-}
-
-/// When a token expires, in seconds since 1970, as it says itself; none for a key.
-pub fn token_expiry(token: &str) -> Option<u64> {
-    #[derive(Deserialize)]
-    struct Claimed {
-        exp: u64,
-    }
-    let payload = token.split('.').nth(1)?;
-    let claimed: Claimed = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(payload).ok()?).ok()?;
-    Some(claimed.exp)
 }
 
 fn algorithm(name: &str) -> Result<Algorithm, String> {
-    let wanted = || {
+    name.parse().map_err(|_| {
         format!(
             "algorithm {name:?}: expected RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384 or EdDSA"
         )
-    };
-    let algorithm = name.parse().map_err(|_| wanted())?;
-    let is_shared = matches!(algorithm, Algorithm::HS256 | Algorithm::HS384 | Algorithm::HS512);
-    if is_shared { Err(wanted()) } else { Ok(algorithm) }
+    })
 }
 
 /// The values of a claim as text: rules compare text.

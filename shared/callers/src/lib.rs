@@ -12,6 +12,7 @@ mod fetched;
 mod file;
 mod grpc;
 mod issuer;
+mod jwk;
 mod key;
 mod lapsing;
 mod limits;
@@ -24,6 +25,7 @@ mod sign_in;
 mod slowed;
 #[cfg(test)]
 mod testing;
+mod token;
 
 pub use build_token::{BuildTokenKeyError, BuildTokens};
 pub use caller::Caller;
@@ -31,7 +33,6 @@ pub use callers::{CallerSettings, Callers};
 pub use credential::{Credentials, Offered};
 pub use file::{AccessFileError, KeyEntry};
 pub use grpc::{Guarded, denied, offered};
-pub use issuer::token_expiry;
 pub use key::{ApiKey, KeyHash};
 pub use lapsing::{Lapsing, LapsingRequest};
 pub use limits::Watching;
@@ -41,3 +42,4 @@ pub use sealing::SessionKeyError;
 pub use session::Sessions;
 pub use sign_in::{ATTEMPT_LIFETIME, Answer, Begun, SignIn, SignInError, SignedIn};
 pub use slowed::Slowed;
+pub use token::token_expiry;

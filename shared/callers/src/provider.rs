@@ -1,18 +1,22 @@
 //! Providers of `OpenID` Connect, with which people sign in: the authorization code flow with PKCE (RFC 7636).
 
-use std::{fmt, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
-use download::{DownloadError, Downloader, Reach};
-use oauth2::{
-    AuthType, AuthUrl, AuthorizationCode, Client, ClientId, ClientSecret, CsrfToken, ExtraTokenFields,
-    HttpRequest, HttpResponse, PkceCodeChallenge, PkceCodeVerifier, RedirectUrl, RequestTokenError, Scope,
-    StandardRevocableToken, StandardTokenResponse, TokenUrl,
-    basic::{
-        BasicErrorResponse, BasicRevocationErrorResponse, BasicTokenIntrospectionResponse, BasicTokenType,
-    },
+use base64::{
+    Engine as _,
+    engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
 };
-use serde::{Deserialize, Serialize};
+use download::{
+    Downloader, HeaderMap, HeaderValue, Reach, StatusCode,
+    header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE},
+};
+use ring::{
+    digest::{SHA256, digest},
+    rand::{SecureRandom as _, SystemRandom},
+};
+use serde::Deserialize;
 use tokio::sync::Semaphore;
+use url::{Url, form_urlencoded};
 
 use crate::fetched::{Fetched, read_document};
 
@@ -74,28 +78,6 @@ pub(crate) enum ExchangeError {
     Refused(String),
 }
 
-/// The field of the answer by which the provider says who signed in.
-#[derive(Serialize, Deserialize)]
-struct IdToken {
-    id_token: Option<String>,
-}
-
-impl fmt::Debug for IdToken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("IdToken")
-    }
-}
-
-impl ExtraTokenFields for IdToken {}
-
-type OpenIdClient = Client<
-    BasicErrorResponse,
-    StandardTokenResponse<IdToken, BasicTokenType>,
-    BasicTokenIntrospectionResponse,
-    StandardRevocableToken,
-    BasicRevocationErrorResponse,
->;
-
 impl Provider {
     /// Describes a provider; the first person who signs in reads its own description.
     pub(crate) fn new(url: String, client: ClientConfig) -> Self {
@@ -140,22 +122,20 @@ impl Provider {
         nonce: &str,
     ) -> Option<AuthorizationRequest> {
         let described = self.description().await?;
-        let client = OpenIdClient::new(ClientId::new(self.client.id.clone()))
-            .set_auth_uri(AuthUrl::new(described.authorization_endpoint).ok()?)
-            .set_redirect_uri(RedirectUrl::new(redirect_uri.to_owned()).ok()?);
-        let (challenge, verifier) = PkceCodeChallenge::new_random_sha256();
-        let scopes = self.client.scopes.iter().map(|scope| Scope::new(scope.clone()));
-        let (url, state) = client
-            .authorize_url(CsrfToken::new_random)
-            .add_scopes(scopes)
-            .add_extra_param("nonce", nonce)
-            .set_pkce_challenge(challenge)
-            .url();
-        Some(AuthorizationRequest {
-            url: url.into(),
-            state: state.into_secret(),
-            verifier: verifier.into_secret(),
-        })
+        let (state, verifier) = (random_text()?, random_text()?);
+        let challenge = URL_SAFE_NO_PAD.encode(digest(&SHA256, verifier.as_bytes()));
+        let mut url = Url::parse(&described.authorization_endpoint).ok()?;
+        url.query_pairs_mut().extend_pairs([
+            ("response_type", "code"),
+            ("client_id", &self.client.id),
+            ("redirect_uri", redirect_uri),
+            ("scope", &self.client.scopes.join(" ")),
+            ("state", &state),
+            ("nonce", nonce),
+            ("code_challenge", &challenge),
+            ("code_challenge_method", "S256"),
+        ]);
+        Some(AuthorizationRequest { url: url.into(), state, verifier })
     }
 
     /// The ID token for the code with which a browser came back. The token is not verified yet.
@@ -169,42 +149,40 @@ impl Provider {
         let permit = self.exchanges.try_acquire();
         let _permit = permit.map_err(|_| unreachable("too many people sign in at the same time"))?;
         let described = self.description().await.ok_or_else(|| unreachable("it has no description"))?;
-        let invalid = |_| unreachable("an address is invalid");
-        let has_only_post = !described.token_endpoint_auth_methods_supported.is_empty()
-            && !described.token_endpoint_auth_methods_supported.iter().any(|it| it == "client_secret_basic");
-        let mut client = OpenIdClient::new(ClientId::new(self.client.id.clone()))
-            .set_token_uri(TokenUrl::new(described.token_endpoint).map_err(invalid)?)
-            .set_redirect_uri(RedirectUrl::new(redirect_uri.to_owned()).map_err(invalid)?)
-            .set_auth_type(if has_only_post { AuthType::RequestBody } else { AuthType::BasicAuth });
-        if let Some(secret) = self.secret().await.map_err(ExchangeError::Unreachable)? {
-            client = client.set_client_secret(secret);
+        let secret = self.secret().await.map_err(ExchangeError::Unreachable)?;
+        let mut fields = vec![
+            ("grant_type", "authorization_code"),
+            ("code", &code),
+            ("code_verifier", &verifier),
+            ("redirect_uri", redirect_uri),
+        ];
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded"));
+        match &secret {
+            Some(secret) if described.takes_basic() => {
+                let basic = basic(&self.client.id, secret);
+                headers.insert(AUTHORIZATION, basic.ok_or_else(|| unreachable("the secret is invalid"))?);
+            }
+            Some(secret) => {
+                fields.extend([("client_id", self.client.id.as_str()), ("client_secret", secret)])
+            }
+            None => fields.push(("client_id", &self.client.id)),
         }
-        let request = client
-            .exchange_code(AuthorizationCode::new(code))
-            .set_pkce_verifier(PkceCodeVerifier::new(verifier));
-        let answer = tokio::time::timeout(EXCHANGE_TIMEOUT, request.request_async(&send)).await;
+        let body = form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
+        let sent = async {
+            let downloader = Downloader::new(Reach::everywhere())?;
+            downloader.post(&described.token_endpoint, headers, body.into_bytes(), ANSWER_BYTES_MAX).await
+        };
+        let answer = tokio::time::timeout(EXCHANGE_TIMEOUT, sent).await;
         let answer = answer.map_err(|_| unreachable("it did not answer in time"))?;
-        match answer {
-            Ok(answer) => {
-                let token = answer.extra_fields().id_token.clone();
-                token.ok_or_else(|| ExchangeError::Refused("its answer has no ID token".to_owned()))
-            }
-            Err(RequestTokenError::ServerResponse(refused)) => {
-                let why = refused.error_description().map_or("no reason", String::as_str);
-                Err(ExchangeError::Refused(format!("{}: {why}", refused.error())))
-            }
-            Err(RequestTokenError::Request(error)) => {
-                Err(ExchangeError::Unreachable(telemetry::error_chain(&error)))
-            }
-            // The rest of these errors may contain tokens.
-            Err(RequestTokenError::Parse(..) | RequestTokenError::Other(_)) => {
-                Err(unreachable("its answer cannot be read"))
-            }
-        }
+        let (status, _, content) =
+            answer.map_err(|error| ExchangeError::Unreachable(telemetry::error_chain(&error)))?;
+        id_token(status, &content)
     }
 
     /// The secret of this client; none if it is a public one. Read again each time, so that it can be changed.
-    async fn secret(&self) -> Result<Option<ClientSecret>, String> {
+    async fn secret(&self) -> Result<Option<String>, String> {
         let Some(path) = &self.client.secret_file else { return Ok(None) };
         let unreadable =
             |error: std::io::Error| format!("the secret of the client {}: {error}", path.display());
@@ -212,19 +190,55 @@ impl Provider {
             return Err(format!("the secret of the client {} is too long", path.display()));
         }
         let secret = tokio::fs::read_to_string(path).await.map_err(unreadable)?;
-        Ok(Some(ClientSecret::new(secret.trim().to_owned())))
+        Ok(Some(secret.trim().to_owned()))
     }
 }
 
-async fn send(request: HttpRequest) -> Result<HttpResponse, DownloadError> {
-    let (parts, body) = request.into_parts();
-    let downloader = Downloader::new(Reach::everywhere())?;
-    let (status, headers, content) =
-        downloader.post(&parts.uri.to_string(), parts.headers, body, ANSWER_BYTES_MAX).await?;
-    let mut response = HttpResponse::new(content);
-    *response.status_mut() = status;
-    *response.headers_mut() = headers;
-    Ok(response)
+impl Description {
+    /// Whether a client may prove who it is by the header `Authorization`: it must be possible unless the provider says
+    /// otherwise.
+    fn takes_basic(&self) -> bool {
+        let methods = &self.token_endpoint_auth_methods_supported;
+        methods.is_empty() || methods.iter().any(|method| method == "client_secret_basic")
+    }
+}
+
+/// The header by which a client proves who it is (RFC 6749, section 2.3.1).
+fn basic(id: &str, secret: &str) -> Option<HeaderValue> {
+    let encoded = |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
+    let both = STANDARD.encode(format!("{}:{}", encoded(id), encoded(secret)));
+    let mut value = HeaderValue::from_str(&format!("Basic {both}")).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+/// The ID token of an answer to the exchange of a code.
+fn id_token(status: StatusCode, content: &[u8]) -> Result<String, ExchangeError> {
+    #[derive(Deserialize)]
+    struct Answer {
+        id_token: Option<String>,
+    }
+    #[derive(Deserialize)]
+    struct Error {
+        error: String,
+        error_description: Option<String>,
+    }
+    // Errors of JSON may contain tokens.
+    let unreadable = |_| ExchangeError::Unreachable("its answer cannot be read".to_owned());
+    if status != StatusCode::OK {
+        let Error { error, error_description: why } = serde_json::from_slice(content).map_err(unreadable)?;
+        let why = why.as_deref().unwrap_or("no reason");
+        return Err(ExchangeError::Refused(format!("{error}: {why}")));
+    }
+    let Answer { id_token } = serde_json::from_slice(content).map_err(unreadable)?;
+    id_token.ok_or_else(|| ExchangeError::Refused("its answer has no ID token".to_owned()))
+}
+
+/// A text that nobody can guess, for an address. None if the machine has no random numbers.
+pub(crate) fn random_text() -> Option<String> {
+    let mut bytes = [0; 32];
+    SystemRandom::new().fill(&mut bytes).ok()?;
+    Some(URL_SAFE_NO_PAD.encode(bytes))
 }
 
 /// Whether others cannot change what is read from a URL.
@@ -249,7 +263,7 @@ mod tests {
         Provider::new("https://dex.example.com".into(), client)
     }
 
-    fn described(name: &str, value: &str) -> Result<Description, String> {
+    fn described(name: &str, value: impl Into<serde_json::Value>) -> Result<Description, String> {
         let mut document = serde_json::json!({
             "issuer": "https://dex.example.com",
             "authorization_endpoint": "https://dex.example.com/auth",
@@ -273,5 +287,37 @@ mod tests {
             assert!(described(name, value).is_err(), "{name} {value}");
         }
         assert!(provider().checked(b"{}").is_err());
+    }
+
+    #[test]
+    fn a_client_proves_itself_as_the_standard_says() {
+        // The example of RFC 6749, section 2.3.1.
+        let header = basic("s6BhdRkqt3", "7Fjfp0ZBr1KtDRbnfVdmIw").unwrap();
+        assert_eq!(header, "Basic czZCaGRSa3F0Mzo3RmpmcDBaQnIxS3REUmJuZlZkbUl3");
+        assert!(!format!("{header:?}").contains("czZ"), "it is secret");
+        let header = basic("a:b", "c d/é").unwrap();
+        assert_eq!(header, format!("Basic {}", STANDARD.encode("a%3Ab:c+d%2F%C3%A9")).as_str());
+        let methods = |methods: serde_json::Value| {
+            described("token_endpoint_auth_methods_supported", methods).unwrap().takes_basic()
+        };
+        assert!(methods(serde_json::json!([])));
+        assert!(methods(serde_json::json!(["client_secret_post", "client_secret_basic"])));
+        assert!(!methods(serde_json::json!(["client_secret_post"])));
+    }
+
+    #[test]
+    fn an_answer_that_cannot_be_read_is_not_shown() {
+        let read = |status, content: &str| id_token(status, content.as_bytes());
+        assert_eq!(read(StatusCode::OK, r#"{ "id_token": "a.b.c", "scope": "x" }"#).unwrap(), "a.b.c");
+        for (status, content) in [
+            (StatusCode::OK, r#"{ "id_token": 1, "access_token": "hidden" }"#),
+            (StatusCode::OK, ""),
+            (StatusCode::BAD_GATEWAY, "<p>hidden</p>"),
+            (StatusCode::CREATED, r#"{ "id_token": "hidden" }"#),
+        ] {
+            let error = read(status, content).unwrap_err();
+            let ExchangeError::Unreachable(why) = &error else { panic!("{error:?}") };
+            assert_eq!(why, "its answer cannot be read");
+        }
     }
 }

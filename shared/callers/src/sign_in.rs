@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use oauth2::CsrfToken;
 use policy::sign_in::{session_left, wanted_page};
 use subtle::ConstantTimeEq as _;
 
@@ -11,7 +10,7 @@ use crate::{
     callers::{Access, Callers},
     issuer::{Issuer, Verified},
     key::ApiKey,
-    provider::{ExchangeError, Provider},
+    provider::{ExchangeError, Provider, random_text},
     refusal::Refusal,
     session::{Attempt, Session, SessionProof, Sessions, since_1970},
 };
@@ -128,7 +127,7 @@ impl SignIn {
             provider: provider.client.title.clone(),
             why: why.to_owned(),
         };
-        let nonce = CsrfToken::new_random().into_secret();
+        let nonce = random_text().ok_or_else(|| unreachable("this machine has no random numbers"))?;
         let request = provider.authorization_request(redirect_uri, &nonce).await;
         let request = request.ok_or_else(|| unreachable("it has no valid description"))?;
         let attempt = Attempt {

@@ -1,4 +1,5 @@
-use jsonwebtoken::{EncodingKey, Header, encode};
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use ring::hmac;
 use serde_json::json;
 
 use super::*;
@@ -7,6 +8,14 @@ use crate::testing::{AUDIENCE, ISSUER, SigningKey, after, claims, write_keys};
 fn issuer(keys: &std::path::Path) -> Issuer {
     let source = KeySource::File(keys.to_owned());
     Issuer::new("i".into(), ISSUER.into(), &[AUDIENCE.into()], source, &[], None).unwrap()
+}
+
+/// A token that a shared secret signs.
+fn shared(secret: &[u8]) -> String {
+    let part = |value: Value| URL_SAFE_NO_PAD.encode(value.to_string());
+    let signed = format!("{}.{}", part(json!({ "alg": "HS256", "kid": "one" })), part(claims()));
+    let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret), signed.as_bytes());
+    format!("{signed}.{}", URL_SAFE_NO_PAD.encode(tag))
 }
 
 #[tokio::test]
@@ -42,8 +51,6 @@ async fn g1_a_token_that_proves_nothing_is_refused() {
         claims.as_object_mut().unwrap().remove(name);
         key.sign(&claims)
     };
-    let shared =
-        |header: Header| encode(&header, &claims(), &EncodingKey::from_secret(b"public key")).unwrap();
     let unsigned = |header: serde_json::Value| {
         let part = |value: serde_json::Value| URL_SAFE_NO_PAD.encode(value.to_string());
         format!("{}.{}.", part(header), part(claims()))
@@ -63,7 +70,8 @@ async fn g1_a_token_that_proves_nothing_is_refused() {
         ("without a subject", without("sub")),
         ("signed by another key", SigningKey::generate("one").sign(&claims())),
         ("of an unknown key", SigningKey::generate("two").sign(&claims())),
-        ("with a shared secret", shared(Header { kid: Some("one".into()), ..Header::default() })),
+        ("with a shared secret", shared(b"public key")),
+        ("with the public key as a shared secret", shared(key.public().to_string().as_bytes())),
         ("without a signature", unsigned(json!({ "alg": "none", "kid": "one" }))),
         ("with an empty signature", unsigned(json!({ "alg": "ES256", "kid": "one" }))),
         ("with keys of its own", unsigned(json!({ "alg": "ES256", "kid": "one", "jku": "https://evil" }))),
@@ -84,16 +92,33 @@ async fn a_public_document_with_a_shared_secret_is_not_used() {
     let path = folder.path().join("keys");
     let secret = json!({ "keys": [{ "kty": "oct", "kid": "one", "k": URL_SAFE_NO_PAD.encode("secret") }] });
     std::fs::write(&path, secret.to_string()).unwrap();
-    let header = Header { kid: Some("one".into()), ..Header::default() };
-    let token = encode(&header, &claims(), &EncodingKey::from_secret(b"secret")).unwrap();
-    assert!(issuer(&path).verify(&token).await.is_err());
+    assert!(issuer(&path).verify(&shared(b"secret")).await.is_err());
 }
 
-#[test]
-fn unknown_kinds_of_keys_are_left_out() {
-    let key = SigningKey::generate("one").public();
-    let document = json!({ "keys": [{ "kty": "new" }, key, 1] });
-    let keys = read_keys(document.to_string().as_bytes()).unwrap();
-    assert!(find(&keys, Some("one")).is_some());
-    assert!(read_keys(b"[]").is_err());
+#[tokio::test]
+async fn only_the_algorithms_of_the_issuer_are_accepted() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("keys");
+    let all = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA"];
+    for name in all {
+        let key = SigningKey::of(name.parse().unwrap(), "one");
+        write_keys(&path, &[&key]);
+        let accepts = async |algorithms: &[&str]| {
+            let algorithms: Vec<String> = algorithms.iter().map(|name| (*name).to_owned()).collect();
+            let source = KeySource::File(path.clone());
+            let issuer =
+                Issuer::new("i".into(), ISSUER.into(), &[AUDIENCE.into()], source, &algorithms, None);
+            issuer.unwrap().verify(&key.sign(&claims())).await
+        };
+        assert!(accepts(&[name]).await.is_ok(), "{name}");
+        let others: Vec<&str> = all.into_iter().filter(|other| *other != name).collect();
+        let refusal = accepts(&others).await.unwrap_err();
+        assert_eq!(refusal.detail(), Some(format!("token of i: algorithm {name} is not allowed").as_str()));
+        let by_default = ["RS256", "ES256", "ES384", "EdDSA"].contains(&name);
+        assert_eq!(accepts(&[]).await.is_ok(), by_default, "{name}");
+    }
+    for shared in ["HS256", "none", "rs256", ""] {
+        let source = KeySource::File(path.clone());
+        assert!(Issuer::new("i".into(), ISSUER.into(), &[], source, &[shared.into()], None).is_err());
+    }
 }

@@ -5,11 +5,14 @@ use std::{collections::HashMap, net::SocketAddr};
 use axum::{
     Form, Json, Router,
     extract::State,
-    http::StatusCode,
+    http::{HeaderMap, StatusCode, header::AUTHORIZATION},
     response::{IntoResponse as _, Response},
     routing::{get, post},
 };
-use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use base64::{
+    Engine as _,
+    engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
+};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -35,6 +38,8 @@ struct Inner {
     answer: Mutex<Option<(StatusCode, Value)>>,
     /// Fields of the last exchange.
     asked: Mutex<HashMap<String, String>>,
+    /// The header by which the client of the last exchange proved who it is.
+    proof: Mutex<Option<String>>,
 }
 
 impl Provider {
@@ -45,6 +50,7 @@ impl Provider {
             key: SigningKey::generate("one"),
             answer: Mutex::default(),
             asked: Mutex::default(),
+            proof: Mutex::default(),
         };
         let provider = Self(Arc::new(inner));
         let routes = Router::new()
@@ -75,8 +81,13 @@ impl Provider {
     }
 
     #[expect(clippy::unused_async, reason = "axum calls asynchronous functions")]
-    async fn token(State(Self(it)): State<Self>, Form(fields): Form<HashMap<String, String>>) -> Response {
+    async fn token(
+        State(Self(it)): State<Self>,
+        headers: HeaderMap,
+        Form(fields): Form<HashMap<String, String>>,
+    ) -> Response {
         *it.asked.lock() = fields;
+        *it.proof.lock() = headers.get(AUTHORIZATION).map(|value| value.to_str().unwrap().to_owned());
         let (status, answer) = it.answer.lock().take().unwrap();
         (status, Json(answer)).into_response()
     }
@@ -103,14 +114,21 @@ struct Farm {
 
 impl Farm {
     async fn start() -> Self {
+        Self::start_as("").await
+    }
+
+    /// With more fields of `login`.
+    async fn start_as(login: &str) -> Self {
         let (folder, provider) = (tempfile::tempdir().unwrap(), Provider::start().await);
         let path = folder.path().join("rules.toml");
+        std::fs::write(folder.path().join("secret"), "s e/cret\n").unwrap();
+        let login = login.replace("FOLDER", &folder.path().display().to_string());
         let rules = format!(
             r#"
             [[issuers]]
             name = "dex"
             url = "{}"
-            login = {{ client_id = "{CLIENT}" }}
+            login = {{ client_id = "{CLIENT}"{login} }}
 
             [[rules]]
             issuer = "dex"
@@ -192,8 +210,21 @@ async fn a_code_is_exchanged_with_the_proof_that_this_server_asked_for_it() {
     let challenge = URL_SAFE_NO_PAD.encode(Sha256::digest(asked["code_verifier"].as_bytes()));
     assert_eq!((challenge.as_str(), asked["code"].as_str()), (sent["code_challenge"].as_str(), "c0de"));
     assert_eq!((asked["client_id"].as_str(), asked["redirect_uri"].as_str()), (CLIENT, BACK));
+    assert_eq!(asked["grant_type"], "authorization_code");
+    assert_eq!(*farm.provider.0.proof.lock(), None);
     let (_, other) = farm.begin().await;
     assert!(matches!(farm.finish(&other, &sent["state"]).await, Err(SignInError::Foreign { .. })));
+}
+
+#[tokio::test]
+async fn a_client_with_a_secret_sends_it_in_the_header_only() {
+    let farm = Farm::start_as(r#", client_secret_file = "FOLDER/secret""#).await;
+    let signed_in = farm.with(|_| ()).await.unwrap();
+    assert_eq!(signed_in.caller.name, "dex:17");
+    let proof = farm.provider.0.proof.lock().clone().unwrap();
+    assert_eq!(proof, format!("Basic {}", STANDARD.encode(format!("{CLIENT}:s+e%2Fcret"))));
+    let asked = farm.provider.0.asked.lock().clone();
+    assert!(!asked.contains_key("client_secret") && !asked.contains_key("client_id"), "{asked:?}");
 }
 
 #[tokio::test]
