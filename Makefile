@@ -26,6 +26,9 @@ binary: ## compile only the forebay binary
 lab: ## compile only forebay-lab, which forebay bench, conform and sim run
 	cargo build -p forebay-lab
 
+compile-budget: ## the same, and fail if an empty target folder costs more than tests/tidy/budget.toml allows
+	@infra/compile/compile.py --budget tests/tidy/budget.toml
+
 lint: ## check formatting and run clippy; warnings are errors
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
@@ -87,11 +90,16 @@ bench: tools ## measure builds, scheduling, actions, the store and logs on this 
 	$(RELEASE) bench images
 	$(RELEASE) bench stability
 
-bench-guard: tools binary lab ## fail if builds or actions cost more than docs/benchmarks.json says
-	TMPDIR=$(BENCH_TMPDIR) $(FOREBAY) bench guard
+count-budget: tools binary lab ## fail if builds or actions cost more messages than tests/tidy/budget.toml allows
+	TMPDIR=$(BENCH_TMPDIR) $(FOREBAY) bench guard --counts tests/tidy/budget.toml --seconds 2
 
-bench-baseline: tools binary lab ## write docs/benchmarks.json: the costs on this machine
-	TMPDIR=$(BENCH_TMPDIR) $(FOREBAY) bench guard --write "$$(git describe --always --dirty --abbrev=12)"
+bench-guard: tools ## fail if a release binary is slower than docs/benchmarks.json says
+	cargo build --release -p forebay -p forebay-lab
+	TMPDIR=$(BENCH_TMPDIR) $(RELEASE) bench guard
+
+bench-baseline: tools ## write docs/benchmarks.json: the rates of a release binary on this machine
+	cargo build --release -p forebay -p forebay-lab
+	TMPDIR=$(BENCH_TMPDIR) $(RELEASE) bench guard --write "$$(git describe --always --dirty --abbrev=12)"
 
 demo: ## start a farm on this machine and compile zlib, bzip2 and Lua on it, then on one that is locked
 	@python3 infra/demo/prepare.py
@@ -114,4 +122,4 @@ clean: ## remove build outputs, keep .tools/
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help tools clients build binary lab lint check-rules test chaos secure attacks permissions e2e lighthouse bench bench-pages screenshots bench-guard bench-baseline demo schemas install install-lab clean
+.PHONY: help tools clients build binary lab lint check-rules test chaos secure attacks permissions e2e lighthouse bench bench-pages screenshots compile-budget count-budget bench-guard bench-baseline demo schemas install install-lab clean

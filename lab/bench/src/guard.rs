@@ -1,18 +1,22 @@
-//! `forebay bench guard`: fails if builds or actions cost more than a baseline file says.
+//! `forebay bench guard`: fails if builds or actions cost more than a file allows.
 
 mod baseline;
 mod cases;
 mod compare;
 
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use clap::Args;
 use command_line::failure::say;
 
 use self::{
-    baseline::{Baseline, profile},
+    baseline::{Baseline, Budget, profile},
     cases::Case,
-    compare::{CaseFigures, Verdict, judge, median},
+    compare::{Limit, Rates, Verdict, judge},
 };
 use crate::{
     error::BenchError,
@@ -29,9 +33,12 @@ const BASELINE_PASSES: usize = 3;
 /// Options of `forebay bench guard`, which starts farms in temporary folders.
 #[derive(Debug, Args)]
 pub(crate) struct GuardArgs {
-    /// File with the expected figures
+    /// File with the expected rates
     #[arg(long, value_name = "FILE", default_value = "docs/benchmarks.json")]
     baseline: PathBuf,
+    /// Compare messages and Redis commands with the limits in this file, instead of rates with the baseline
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["baseline", "write"])]
+    counts: Option<PathBuf>,
     /// Write the file instead of comparing with it, as the figures of this commit
     #[arg(long, value_name = "COMMIT", conflicts_with = "only")]
     write: Option<String>,
@@ -46,30 +53,37 @@ pub(crate) struct GuardArgs {
     seconds: u64,
 }
 
-/// Compares with the baseline, or writes it.
+impl GuardArgs {
+    fn cases(&self) -> impl Iterator<Item = Case> {
+        Case::ALL.into_iter().filter(|case| self.only.is_none_or(|only| only == *case))
+    }
+}
+
+/// Compares with the baseline or the budget, or writes the baseline.
 pub(crate) async fn measure(args: &GuardArgs) -> Result<BenchReport, BenchError> {
     let each = Duration::from_secs(args.seconds);
-    match &args.write {
-        Some(commit) => write(args, commit, each).await,
-        None => compare(args, each).await,
+    match (&args.write, &args.counts) {
+        (Some(commit), _) => write(args, commit, each).await,
+        (None, Some(file)) => compare_counts(args, file, each).await,
+        (None, None) => compare_rates(args, each).await,
     }
 }
 
 async fn write(args: &GuardArgs, commit: &str, each: Duration) -> Result<BenchReport, BenchError> {
-    let mut measured: BTreeMap<Case, Vec<CaseFigures>> = BTreeMap::new();
+    let mut measured: BTreeMap<Case, Vec<Rates>> = BTreeMap::new();
     let mut shown = Figures::default();
     for pass in 1..=BASELINE_PASSES {
         for case in Case::ALL {
             say(&format!("measuring {case}, {pass} of {BASELINE_PASSES}"));
             let (figures, report) = case.measure(each).await?;
-            measured.entry(case).or_default().push(figures);
+            measured.entry(case).or_default().push(figures.rates);
             if pass == BASELINE_PASSES {
                 shown.lines.push(format!("{case}:"));
                 shown.part(case.name(), report);
             }
         }
     }
-    let cases = measured.into_iter().map(|(case, figures)| (case, median(&figures))).collect();
+    let cases = measured.into_iter().map(|(case, figures)| (case, Rates::median(&figures))).collect();
     let measured = Baseline::new(commit, cases);
     let baseline = if args.worst { measured.worst_of(&Baseline::read(&args.baseline)?) } else { measured };
     baseline.write(&args.baseline)?;
@@ -77,7 +91,21 @@ async fn write(args: &GuardArgs, commit: &str, each: Duration) -> Result<BenchRe
     Ok(BenchReport::new("", shown, Memory::default()))
 }
 
-async fn compare(args: &GuardArgs, each: Duration) -> Result<BenchReport, BenchError> {
+/// What a case is compared with.
+struct Expected<'a> {
+    case: Case,
+    limits: Vec<Limit>,
+    baseline: Option<&'a Rates>,
+}
+
+async fn compare_counts(args: &GuardArgs, file: &Path, each: Duration) -> Result<BenchReport, BenchError> {
+    let budget = Budget::read(file)?;
+    let expect = |case| Ok(Expected { case, limits: budget.of(case, file)?.limits(), baseline: None });
+    let expected: Result<Vec<Expected>, BenchError> = args.cases().map(expect).collect();
+    compare(&expected?, file, each).await
+}
+
+async fn compare_rates(args: &GuardArgs, each: Duration) -> Result<BenchReport, BenchError> {
     let baseline = Baseline::read(&args.baseline)?;
     let file = args.baseline.display();
     if baseline.profile != profile() {
@@ -88,8 +116,8 @@ async fn compare(args: &GuardArgs, each: Duration) -> Result<BenchReport, BenchE
             profile()
         )));
     }
-    let mut shown = Figures::default();
     if baseline.processors != processors() {
+        let mut shown = Figures::default();
         shown.lines.push(format!(
             "not compared: {file} has figures of a machine with {} processors, and this one has {}; \
              `make bench-baseline` writes those of this machine",
@@ -99,10 +127,21 @@ async fn compare(args: &GuardArgs, each: Duration) -> Result<BenchReport, BenchE
         shown.field("compared", false);
         return Ok(BenchReport::new("", shown, Memory::default()));
     }
+    let expect = |case| {
+        let rates = baseline.of(case, &args.baseline)?;
+        Ok(Expected { case, limits: rates.limits(), baseline: Some(rates) })
+    };
+    let expected: Result<Vec<Expected>, BenchError> = args.cases().map(expect).collect();
+    compare(&expected?, &args.baseline, each).await
+}
+
+/// Measures and compares each case with what `file` says.
+async fn compare(expected: &[Expected<'_>], file: &Path, each: Duration) -> Result<BenchReport, BenchError> {
+    let mut shown = Figures::default();
     let (mut failures, mut summary) = (Vec::new(), Vec::new());
-    for case in Case::ALL.into_iter().filter(|case| args.only.is_none_or(|only| only == *case)) {
-        let expected = baseline.of(case, &args.baseline)?;
-        let (verdicts, report) = attempts(case, expected, each).await?;
+    for expected in expected {
+        let case = expected.case;
+        let (verdicts, report) = attempts(expected, each).await?;
         let mut part = Figures::default();
         part.append(report);
         for verdict in &verdicts {
@@ -111,12 +150,9 @@ async fn compare(args: &GuardArgs, each: Duration) -> Result<BenchReport, BenchE
         }
         shown.lines.push(format!("{case}:"));
         shown.part(case.name(), part);
-        failures.extend(
-            verdicts
-                .iter()
-                .filter(|verdict| !verdict.passed())
-                .map(|verdict| format!("{case}: {}", verdict.failure(&file.to_string(), &case.command()))),
-        );
+        let failed = verdicts.iter().filter(|verdict| !verdict.passed());
+        let failure = |verdict: &Verdict| verdict.failure(&file.display().to_string(), &case.command());
+        failures.extend(failed.map(|verdict| format!("{case}: {}", failure(verdict))));
     }
     shown.lines.extend(summary);
     shown.field("compared", true);
@@ -124,17 +160,14 @@ async fn compare(args: &GuardArgs, each: Duration) -> Result<BenchReport, BenchE
 }
 
 /// Measures a case until all its figures have passed once, or the attempts are used up.
-async fn attempts(
-    case: Case,
-    expected: &CaseFigures,
-    each: Duration,
-) -> Result<(Vec<Verdict>, Figures), BenchError> {
+async fn attempts(expected: &Expected<'_>, each: Duration) -> Result<(Vec<Verdict>, Figures), BenchError> {
     let mut measured = Vec::new();
     loop {
+        let case = expected.case;
         say(&format!("measuring {case}, attempt {} of at most {ATTEMPTS}", measured.len() + 1));
         let (figures, report) = case.measure(each).await?;
         measured.push(figures);
-        let verdicts = judge(expected, &measured);
+        let verdicts = judge(&expected.limits, expected.baseline, &measured);
         if measured.len() == ATTEMPTS || verdicts.iter().all(Verdict::passed) {
             return Ok((verdicts, report));
         }

@@ -187,7 +187,7 @@ impl Cli {
             asks_a_farm: !alone,
             is_one_loop: matches!(&command, Command::Serve(args) if args.is_one_loop()),
         };
-        process.run(&globals, async |settings| dispatch(command, &globals, settings).await)
+        process.run(&globals, async |settings| Box::pin(dispatch(command, &globals, settings)).await)
     }
 }
 

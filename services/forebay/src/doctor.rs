@@ -3,6 +3,7 @@
 mod address_checks;
 mod archive_checks;
 mod bus_checks;
+mod certificate_end;
 mod clock_checks;
 mod disk_checks;
 mod executor_checks;

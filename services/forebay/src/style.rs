@@ -35,7 +35,8 @@ impl Tone {
         }
     }
 
-    fn style(self) -> Style {
+    /// The colour of the tone.
+    pub(crate) fn style(self) -> Style {
         match self {
             Self::Good => Style::new().green(),
             Self::Bad => Style::new().red().bold(),

@@ -1,6 +1,7 @@
 //! `forebay top`: the state of the farm, live in a terminal.
 
 mod draw;
+mod keys;
 mod snapshot;
 mod state;
 mod tables;

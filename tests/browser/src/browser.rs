@@ -1,12 +1,17 @@
 //! One window of a real browser.
 
-use std::{fs, mem::ManuallyDrop, ops::Deref, path::PathBuf, time::Duration};
+use std::{fs, path::PathBuf, time::Duration};
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use reqwest::Url;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use thirtyfour::{ChromeCapabilities, LoggingPrefsLogLevel, prelude::*};
+use tokio::time::{Instant, sleep};
 
-use crate::driver::Driver;
+use crate::{
+    driver::Driver,
+    webdriver::{By, DriverError, Element, Session},
+};
 
 /// How a browser shows pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -27,8 +32,7 @@ impl Look {
 /// A browser with one window. Dropping it ends it.
 #[derive(Debug)]
 pub struct Browser {
-    /// Never dropped: that would wait for an answer of a browser that is gone.
-    web: ManuallyDrop<WebDriver>,
+    web: Session,
     base: String,
     _driver: Driver,
     _profile: TempDir,
@@ -36,6 +40,8 @@ pub struct Browser {
 
 /// Time in which a page must show something.
 const SOON: Duration = Duration::from_secs(20);
+/// Pause between two looks at a page.
+const PAUSE: Duration = Duration::from_millis(50);
 
 impl Browser {
     /// Starts a browser for the pages at `base`.
@@ -44,33 +50,47 @@ impl Browser {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let profile = tempfile::tempdir().expect("a folder for the profile");
         let driver = Driver::start(profile.path());
-        let web = WebDriver::new(driver.url(), capabilities(&profile, look)).await.expect("a browser");
-        let browser =
-            Self { web: ManuallyDrop::new(web), base: base.to_owned(), _driver: driver, _profile: profile };
+        let web = Session::start(&driver.url(), capabilities(&profile, look)).await.expect("a browser");
+        let browser = Self { web, base: base.to_owned(), _driver: driver, _profile: profile };
         if look.width > 0 {
             let size = json!({ "width": look.width, "height": 800, "deviceScaleFactor": 1, "mobile": true });
-            browser.web.cdp().send_raw("Emulation.setDeviceMetricsOverride", size).await.expect("a size");
+            browser.web.tool("Emulation.setDeviceMetricsOverride", size).await.expect("a size");
         }
         if look.no_script {
             let off = json!({ "value": true });
-            browser
-                .web
-                .cdp()
-                .send_raw("Emulation.setScriptExecutionDisabled", off)
-                .await
-                .expect("no scripts");
+            browser.web.tool("Emulation.setScriptExecutionDisabled", off).await.expect("no scripts");
         }
         browser
     }
 
     /// Opens a page of the farm.
     pub async fn open(&self, path: &str) {
-        self.web.goto(format!("{}{path}", self.base)).await.expect("the page to load");
+        self.goto(&format!("{}{path}", self.base)).await;
+    }
+
+    /// Opens any address.
+    pub async fn goto(&self, url: &str) {
+        self.web.goto(url).await.expect("the page to load");
+    }
+
+    /// The address of the page.
+    pub async fn current_url(&self) -> Url {
+        self.web.current_url().await.expect("the address of the page")
+    }
+
+    /// The page as HTML.
+    pub async fn source(&self) -> String {
+        self.web.source().await.expect("the source of the page")
     }
 
     /// Runs a script in the page and returns its result. Works only with scripts.
     pub async fn run(&self, script: &str) -> Value {
-        self.web.execute(script, Vec::new()).await.expect("the script to run").json().clone()
+        self.web.execute(script).await.expect("the script to run")
+    }
+
+    /// Runs a script in the page, and returns what it gives to the function `arguments[0]`.
+    pub async fn answer(&self, script: &str) -> Value {
+        self.web.execute_async(script).await.expect("the script to answer")
     }
 
     /// The text of the page.
@@ -79,11 +99,21 @@ impl Browser {
     }
 
     /// Waits for an element.
-    pub async fn element(&self, selector: &str) -> WebElement {
-        let found = self.web.query(By::Css(selector)).wait(SOON, Duration::from_millis(50)).first().await;
-        match found {
+    pub async fn element(&self, selector: &str) -> Element {
+        match self.wait(&By::Css(selector.to_owned())).await {
             Ok(element) => element,
             Err(error) => panic!("{selector}: {error}\n{}", self.web.source().await.unwrap_or_default()),
+        }
+    }
+
+    async fn wait(&self, what: &By) -> Result<Element, DriverError> {
+        let end = Instant::now() + SOON;
+        loop {
+            let found = self.web.find(what).await;
+            if found.is_ok() || Instant::now() > end {
+                return found;
+            }
+            sleep(PAUSE).await;
         }
     }
 
@@ -98,27 +128,27 @@ impl Browser {
     }
 
     async fn until(&self, what: &str, mut holds: impl AsyncFnMut(&str) -> bool) {
-        let end = tokio::time::Instant::now() + SOON;
+        let end = Instant::now() + SOON;
         loop {
             // A page that is being left has no body.
-            let shown = match self.web.find(By::Css("body")).await {
+            let shown = match self.web.find(&By::Css("body".to_owned())).await {
                 Ok(body) => body.text().await.unwrap_or_default(),
                 Err(_) => String::new(),
             };
             if holds(&shown).await {
                 return;
             }
-            assert!(tokio::time::Instant::now() < end, "waited for {what}: {shown}");
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            assert!(Instant::now() < end, "waited for {what}: {shown}");
+            sleep(PAUSE).await;
         }
     }
 
     /// Waits until a script in the page returns true.
     pub async fn holds(&self, script: &str) {
-        let end = tokio::time::Instant::now() + SOON;
+        let end = Instant::now() + SOON;
         while self.run(script).await != Value::Bool(true) {
-            assert!(tokio::time::Instant::now() < end, "waited for {script}: {}", self.text().await);
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            assert!(Instant::now() < end, "waited for {script}: {}", self.text().await);
+            sleep(PAUSE).await;
         }
     }
 
@@ -126,24 +156,24 @@ impl Browser {
     pub async fn click(&self, text: &str) {
         let path =
             format!("//*[self::a or self::button or self::summary][normalize-space()={}]", literal(text));
-        self.press(By::XPath(path)).await;
+        self.press(&By::XPath(path)).await;
     }
 
     /// Clicks the first element that matches a selector of CSS.
     pub async fn click_on(&self, selector: &str) {
-        self.press(By::Css(selector)).await;
+        self.press(&By::Css(selector.to_owned())).await;
     }
 
     /// A part of a live page may be replaced between the search and the click: then it is searched again.
-    async fn press(&self, what: By) {
-        let end = tokio::time::Instant::now() + SOON;
+    async fn press(&self, what: &By) {
+        let end = Instant::now() + SOON;
         loop {
-            let found = self.web.query(what.clone()).wait(SOON, Duration::from_millis(50)).first().await;
+            let found = self.wait(what).await;
             let found = found.unwrap_or_else(|error| panic!("{what:?} to click: {error}"));
             match found.click().await {
                 Ok(()) => return,
                 Err(error) => {
-                    assert!(tokio::time::Instant::now() < end, "{what:?} cannot be clicked: {error}");
+                    assert!(Instant::now() < end, "{what:?} cannot be clicked: {error}");
                 }
             }
         }
@@ -151,8 +181,7 @@ impl Browser {
 
     /// Fails if the page logged an error or is wider than its window.
     pub async fn is_sound(&self, page: &str) {
-        let logged = self.web.browser_log().await.expect("the log of the browser");
-        let errors: Vec<String> = logged.into_iter().map(|entry| entry.message).collect();
+        let errors = self.web.log().await.expect("the log of the browser");
         assert!(errors.is_empty(), "{page}: {errors:?}");
     }
 
@@ -169,56 +198,44 @@ impl Browser {
         self.run(&axe).await;
         let check = "const done = arguments[0]; axe.run({ runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa'] })\
             .then(found => done(found.violations.map(it => `${it.id}: ${it.nodes[0].html} ${it.nodes[0].failureSummary}`)))";
-        let found = self.web.execute_async(check, Vec::new()).await.expect("axe to run");
-        assert_eq!(found.json(), &json!([]), "{page}");
+        assert_eq!(self.answer(check).await, json!([]), "{page}");
     }
 
     /// Keeps a picture of the page in `target/screenshots`.
     pub async fn keep_picture(&self, name: &str) {
         let folder: PathBuf = farm::repository().join("target/screenshots");
         fs::create_dir_all(&folder).expect("a folder for pictures");
-        let picture = self.web.screenshot_as_png().await.expect("a picture");
+        let picture = self.web.screenshot().await.expect("a picture");
+        let picture = STANDARD.decode(picture).expect("a picture in base64");
         fs::write(folder.join(format!("{name}.png")), picture).expect("a picture to be written");
     }
 
     /// Ends the browser and its processes.
-    pub async fn quit(self) -> Result<(), WebDriverError> {
-        WebDriver::clone(&self.web).quit().await
+    pub async fn quit(self) {
+        self.web.quit().await.expect("the browser to end");
     }
 }
 
-impl Deref for Browser {
-    type Target = WebDriver;
-
-    fn deref(&self) -> &WebDriver {
-        &self.web
-    }
-}
-
-fn capabilities(profile: &TempDir, look: Look) -> ChromeCapabilities {
-    let mut wanted = DesiredCapabilities::chrome();
-    let profile = format!("--user-data-dir={}", profile.path().display());
+fn capabilities(profile: &TempDir, look: Look) -> Value {
     let mut arguments = vec![
-        "--headless=new",
-        "--no-sandbox",
-        "--disable-dev-shm-usage",
-        "--disable-gpu",
-        "--hide-scrollbars",
-        "--window-size=1280,900",
+        "--headless=new".to_owned(),
+        "--no-sandbox".to_owned(),
+        "--disable-dev-shm-usage".to_owned(),
+        "--disable-gpu".to_owned(),
+        "--hide-scrollbars".to_owned(),
+        "--window-size=1280,900".to_owned(),
         // A name of another site that leads here.
-        "--host-resolver-rules=MAP rebound.example.com 127.0.0.1",
-        profile.as_str(),
+        "--host-resolver-rules=MAP rebound.example.com 127.0.0.1".to_owned(),
+        format!("--user-data-dir={}", profile.path().display()),
     ];
     if look.dark {
-        arguments.push("--blink-settings=preferredColorScheme=0");
+        arguments.push("--blink-settings=preferredColorScheme=0".to_owned());
     }
-    for argument in arguments {
-        wanted.add_arg(argument).expect("an argument");
-    }
-    let binary = farm::tool("chromium").display().to_string();
-    wanted.set_binary(&binary).expect("the path of Chromium");
-    wanted.set_browser_log_level(LoggingPrefsLogLevel::Warning).expect("a level of the log");
-    wanted
+    json!({
+        "browserName": "chrome",
+        "goog:chromeOptions": { "binary": farm::tool("chromium"), "args": arguments },
+        "goog:loggingPrefs": { "browser": "WARNING" },
+    })
 }
 
 /// A text as a literal of `XPath`.

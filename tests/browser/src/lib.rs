@@ -3,5 +3,7 @@
 
 mod browser;
 mod driver;
+mod webdriver;
 
 pub use browser::{Browser, Look};
+pub use webdriver::{DriverError, Element};

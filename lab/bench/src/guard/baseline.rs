@@ -1,4 +1,4 @@
-//! The file with the expected figures.
+//! The files with the expected rates and with the limits of counts.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     cases::Case,
-    compare::{CaseFigures, worst},
+    compare::{Counts, Rates},
 };
 use crate::{error::BenchError, report::processors};
 
 const REMEDY: &str = "write it with `make bench-baseline`";
 
-/// Content of the file.
+/// Rates of a release binary.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Baseline {
@@ -24,12 +24,12 @@ pub(crate) struct Baseline {
     pub(crate) processors: usize,
     /// How the figures were measured.
     made_by: String,
-    cases: BTreeMap<Case, CaseFigures>,
+    cases: BTreeMap<Case, Rates>,
 }
 
 impl Baseline {
     /// The figures of this program on this machine.
-    pub(crate) fn new(commit: &str, cases: BTreeMap<Case, CaseFigures>) -> Self {
+    pub(crate) fn new(commit: &str, cases: BTreeMap<Case, Rates>) -> Self {
         Self {
             commit: commit.to_owned(),
             profile: profile().to_owned(),
@@ -43,7 +43,7 @@ impl Baseline {
     pub(crate) fn worst_of(mut self, known: &Self) -> Self {
         for (case, figures) in &mut self.cases {
             if let Some(known) = known.cases.get(case) {
-                *figures = worst(figures, known);
+                *figures = figures.worst(known);
             }
         }
         self.made_by.push_str(", or worse figures of another machine");
@@ -68,9 +68,31 @@ impl Baseline {
     }
 
     /// The expected figures of a case; `file` is for the error.
-    pub(crate) fn of(&self, case: Case, file: &Path) -> Result<&CaseFigures, BenchError> {
+    pub(crate) fn of(&self, case: Case, file: &Path) -> Result<&Rates, BenchError> {
         let missing = || BenchError::Usage(format!("{} has no figures of {case}: {REMEDY}", file.display()));
         self.cases.get(&case).ok_or_else(missing)
+    }
+}
+
+/// The part of the budgets that is about builds and actions: most messages and Redis commands, by case.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Budget {
+    counts: BTreeMap<Case, Counts>,
+}
+
+impl Budget {
+    pub(crate) fn read(file: &Path) -> Result<Self, BenchError> {
+        let failed = |error: &dyn std::error::Error| {
+            BenchError::usage(format!("cannot read the budgets in {}", file.display()), error)
+        };
+        let text = std::fs::read_to_string(file).map_err(|error| failed(&error))?;
+        toml::from_str(&text).map_err(|error| failed(&error))
+    }
+
+    /// The limits of a case; `file` is for the error.
+    pub(crate) fn of(&self, case: Case, file: &Path) -> Result<&Counts, BenchError> {
+        let missing = || BenchError::Usage(format!("{} has no table counts.{case}", file.display()));
+        self.counts.get(&case).ok_or_else(missing)
     }
 }
 

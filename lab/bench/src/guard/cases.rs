@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::compare::CaseFigures;
+use super::compare::{CaseFigures, Counts, Rates};
 use crate::{
     error::BenchError,
     farm::BenchFarm,
@@ -106,13 +106,15 @@ fn report(rounds: &Rounds, item: &str) -> (CaseFigures, Figures) {
     shown.figure("throughput_ratio", &format!("{item}s to bare spawns"), rounds.throughput_ratio(), "");
     shown.append(rounds.cost(item));
     let spawn = rounds.spawn_processor_us();
-    let figures = CaseFigures {
+    let rates = Rates {
         throughput_ratio: rounds.undisturbed_throughput_ratio(),
         processor_ratio: rounds.processor_ratio(),
+        processes: rounds.processor_us().into_iter().map(|(name, time)| (name, time / spawn)).collect(),
+    };
+    let counts = Counts {
         stored_messages: rounds.counted.stored,
         messages: rounds.counted.messages(),
         redis_commands: rounds.counted.redis_commands(),
-        processes: rounds.processor_us().into_iter().map(|(name, time)| (name, time / spawn)).collect(),
     };
-    (figures, shown)
+    (CaseFigures { rates, counts }, shown)
 }

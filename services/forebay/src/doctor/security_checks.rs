@@ -9,20 +9,20 @@ use std::{
 use bus::Bus;
 use credentials::{Credentials, Server, UserKey};
 use index::{Index, IndexError};
-use model::{is_loopback_host, is_loopback_listen};
+use model::{Millis, is_loopback_host, is_loopback_listen};
+use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 use settings::Settings;
-use time::{Duration, OffsetDateTime};
-use x509_parser::pem::Pem;
 
-use super::{Finding, Status};
+use super::{Finding, Status, certificate_end::certificate_end};
 use crate::credential::{callers_of, rules_file};
 
 const SECURE: &str =
     "give keys to those who may use it: `forebay up --secure`, or `forebay access` (docs/security.md)";
 const RENEW: &str =
     "renew it: a changed file applies without a restart; `forebay up --secure` makes new ones when it starts";
-/// Time before its end at which a certificate is reported.
-const SOON: Duration = Duration::days(30);
+const SECONDS_PER_DAY: i64 = 86_400;
+/// Time before its end at which a certificate is reported, in seconds.
+const SOON: i64 = 30 * SECONDS_PER_DAY;
 
 /// Checks the servers and the files of this process. `bus` is the connection to nats-server, if there is one.
 pub(super) async fn run(
@@ -31,10 +31,11 @@ pub(super) async fn run(
     redis: &Server,
     settings: &Settings,
 ) -> Vec<Finding> {
+    let now = (Millis::of_this_machine().0 / 1000).cast_signed();
     let mut findings: Vec<Finding> = bus.map(|bus| open_bus(bus, nats)).into_iter().collect();
     findings.extend(open_index(redis).await);
-    findings.extend(certificates(&nats.credentials, settings));
-    findings.extend(tokens(&nats.credentials, OffsetDateTime::now_utc().unix_timestamp()));
+    findings.extend(certificates(&nats.credentials, settings, now));
+    findings.extend(tokens(&nats.credentials, now));
     findings.extend(listeners(settings));
     findings.extend(rules(settings));
     findings.extend(secrets(&nats.credentials, settings).iter().filter_map(|path| readable(path)));
@@ -116,7 +117,7 @@ fn is_local(url: &str) -> bool {
 }
 
 /// The end of each certificate that this process uses.
-fn certificates(credentials: &Credentials, settings: &Settings) -> Vec<Finding> {
+fn certificates(credentials: &Credentials, settings: &Settings, now: i64) -> Vec<Finding> {
     let own = credentials.tls.certificate.as_ref().map(|(certificate, _)| certificate);
     let files = [
         credentials.tls.authorities.as_ref(),
@@ -129,10 +130,10 @@ fn certificates(credentials: &Credentials, settings: &Settings) -> Vec<Finding> 
     let mut files: Vec<&PathBuf> = files.into_iter().flatten().collect();
     files.sort();
     files.dedup();
-    files.into_iter().flat_map(certificate).collect()
+    files.into_iter().flat_map(|path| certificate(path, now)).collect()
 }
 
-fn certificate(path: &PathBuf) -> Vec<Finding> {
+fn certificate(path: &Path, now: i64) -> Vec<Finding> {
     let name = path.display();
     let text = match fs::read(path) {
         Ok(text) => text,
@@ -140,25 +141,30 @@ fn certificate(path: &PathBuf) -> Vec<Finding> {
             return vec![Finding::fail("expiry", format!("{name}: {error}"), "check the path")];
         }
     };
-    let now = OffsetDateTime::now_utc();
-    let mut findings = Vec::new();
-    for pem in Pem::iter_from_buffer(&text).flatten() {
-        let Ok(parsed) = pem.parse_x509() else { continue };
-        let end = parsed.validity().not_after.to_datetime();
-        let days = (end - now).whole_days();
-        findings.push(if end <= now {
-            Finding::fail("expiry", format!("{name} has expired {} days ago", -days), RENEW)
-        } else if end - now < SOON {
-            Finding::warn("expiry", format!("{name} expires in {days} days"), RENEW)
-        } else {
-            Finding::ok("expiry", format!("{name} is valid for {days} days"))
-        });
-    }
-    if findings.is_empty() {
+    let read = CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>().unwrap_or_default();
+    if read.is_empty() {
         let found = format!("{name} has no certificate that can be read");
-        findings.push(Finding::fail("expiry", found, "expected PEM"));
+        return vec![Finding::fail("expiry", found, "expected PEM")];
     }
-    findings
+    let judge = |certificate: &CertificateDer<'_>| match certificate_end(certificate) {
+        Ok(end) => expiry(&name.to_string(), end.cast_signed(), now, RENEW),
+        Err(error) => {
+            Finding::fail("expiry", format!("{name} has a certificate without an end: {error}"), "replace it")
+        }
+    };
+    read.iter().map(judge).collect()
+}
+
+/// Whether something ends soon.
+fn expiry(name: &str, end: i64, now: i64, advice: &str) -> Finding {
+    let days = (end - now).div_euclid(SECONDS_PER_DAY);
+    if end <= now {
+        Finding::fail("expiry", format!("{name} has expired {} days ago", -days), advice)
+    } else if end - now < SOON {
+        Finding::warn("expiry", format!("{name} expires in {days} days"), advice)
+    } else {
+        Finding::ok("expiry", format!("{name} is valid for {days} days"))
+    }
 }
 
 const REISSUE: &str = "make a new one with `forebay access apply`, and give the file to its user: it applies to the next connection";
@@ -183,21 +189,12 @@ fn token(path: &Path, now: i64) -> Finding {
         Err(error) => return Finding::fail("expiry", telemetry::error_chain(&error), REISSUE),
     };
     let expires = key.token.and_then(|token| token.expiry().ok()).map(|expiry| expiry.expires);
-    let days = |end: i64| (end - now).div_euclid(SECONDS_PER_DAY);
     match expires {
         None => Finding::fail("expiry", format!("{name} has no JWT"), REISSUE),
         Some(None) => Finding::ok("expiry", format!("{name} does not expire")),
-        Some(Some(end)) if end <= now => {
-            Finding::fail("expiry", format!("{name} has expired {} days ago", -days(end)), REISSUE)
-        }
-        Some(Some(end)) if end - now < SOON.whole_seconds() => {
-            Finding::warn("expiry", format!("{name} expires in {} days", days(end)), REISSUE)
-        }
-        Some(Some(end)) => Finding::ok("expiry", format!("{name} is valid for {} days", days(end))),
+        Some(Some(end)) => expiry(&name.to_string(), end, now, REISSUE),
     }
 }
-
-const SECONDS_PER_DAY: i64 = 86_400;
 
 /// Files with secrets that this process uses.
 fn secrets(credentials: &Credentials, settings: &Settings) -> Vec<PathBuf> {
@@ -234,6 +231,8 @@ fn readable(path: &Path) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
+    use time::{Duration, OffsetDateTime};
+
     use super::*;
 
     /// Writes the file of a user whose JWT expires then.
@@ -277,6 +276,10 @@ mod tests {
         assert_eq!(tokens(&seed, now), []);
     }
 
+    fn now() -> i64 {
+        OffsetDateTime::now_utc().unix_timestamp()
+    }
+
     #[test]
     fn a_certificate_that_ends_soon_is_reported() {
         let folder = tempfile::tempdir().unwrap();
@@ -287,12 +290,12 @@ mod tests {
             params.not_after = OffsetDateTime::now_utc() + Duration::days(days) + Duration::hours(1);
             let key = rcgen::KeyPair::generate().unwrap();
             fs::write(&path, params.self_signed(&key).unwrap().pem()).unwrap();
-            let found = certificate(&path);
+            let found = certificate(&path, now());
             assert_eq!((found.len(), found[0].status), (1, wanted), "{found:?}");
         }
         fs::write(&path, "none").unwrap();
-        assert_eq!(certificate(&path)[0].status, Status::Fail);
-        assert_eq!(certificate(&folder.path().join("missing.pem"))[0].status, Status::Fail);
+        assert_eq!(certificate(&path, now())[0].status, Status::Fail);
+        assert_eq!(certificate(&folder.path().join("missing.pem"), now())[0].status, Status::Fail);
     }
 
     #[test]

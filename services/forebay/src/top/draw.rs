@@ -1,18 +1,14 @@
 //! Draws the screen of `forebay top`.
 
+use std::borrow::Cow;
+
+use console::{Alignment, Style, measure_text_width, pad_str, truncate_str};
 use model::{State, WhyReply, WorkspaceState};
-use ratatui::{
-    Frame,
-    layout::{Constraint, Layout, Rect},
-    style::{Color, Modifier, Style},
-    text::{Line, Span},
-    widgets::{Cell, Clear, Paragraph, Row, Table as Grid, TableState},
-};
 
 use super::{
     snapshot::Snapshot,
     state::{Mode, Screen},
-    tables::{Table, table},
+    tables::{Row, Table, table},
     view::View,
 };
 use crate::{
@@ -21,8 +17,11 @@ use crate::{
     why,
 };
 
-/// Rows of the screen above and below the table.
-const AROUND: u16 = 4;
+/// Rows of the screen above and below the rows of the table.
+const AROUND: usize = 4;
+/// Maximum width of a column that is not the last.
+const COLUMN_MAX: usize = 30;
+const BETWEEN: usize = 2;
 
 const HELP: &str = "\
  1-6, Tab, Left, Right   overview, builds, workers, executors, queues, quota
@@ -48,23 +47,73 @@ pub(crate) struct Status {
     pub(crate) farm: String,
 }
 
-/// Number of rows of the table that a screen of this height shows.
-pub(crate) fn page(height: u16) -> usize {
-    usize::from(height.saturating_sub(AROUND)).max(1)
+/// Width and height of the screen in characters.
+pub(crate) type Size = (usize, usize);
+
+/// Number of rows of the table that a screen of this size shows.
+pub(crate) fn page((_, height): Size) -> usize {
+    height.saturating_sub(AROUND).max(1)
 }
 
-/// Draws what the user looks at.
-pub(crate) fn draw(frame: &mut Frame<'_>, screen: &Screen, snapshot: Option<&Snapshot>, status: &Status) {
-    let areas = [Constraint::Length(1), Constraint::Length(1), Constraint::Min(1), Constraint::Length(1)];
-    let [head, views, body, foot] = Layout::vertical(areas).areas(frame.area());
-    frame.render_widget(head_line(snapshot, status), head);
-    frame.render_widget(view_line(screen), views);
-    match (&screen.mode, snapshot) {
-        (_, None) => {
-            let text =
-                if status.stale.is_some() { "the farm does not answer" } else { "asking the farm ..." };
-            frame.render_widget(Paragraph::new(text), body);
+/// A line of the screen: texts, each with its style.
+struct Line<'a>(Vec<(Cow<'a, str>, Style)>);
+
+impl<'a> Line<'a> {
+    fn new(text: impl Into<Cow<'a, str>>, style: Style) -> Self {
+        Self(vec![(text.into(), style)])
+    }
+
+    /// The line with the codes of its styles, cut or filled to the width of the screen. The last style reaches to the end.
+    fn fit(self, width: usize) -> String {
+        let last = self.0.len().saturating_sub(1);
+        let (mut line, mut rest) = (String::new(), width);
+        for (at, (text, style)) in self.0.into_iter().enumerate() {
+            let text = text.replace(char::is_control, "");
+            let own = if at == last { rest } else { measure_text_width(&text).min(rest) };
+            rest -= own;
+            // A wide character that does not fit leaves a column empty.
+            let cut = truncate_str(&text, own, "");
+            let text = pad_str(&cut, own, Alignment::Left, None);
+            line.push_str(&style.force_styling(true).apply_to(text).to_string());
         }
+        line
+    }
+}
+
+fn plain(text: &str) -> Line<'_> {
+    Line::new(text, Style::new())
+}
+
+/// The lines of the screen that the user looks at, with the codes of their styles. Each is as wide as the screen.
+pub(crate) fn draw(
+    (width, height): Size,
+    screen: &Screen,
+    snapshot: Option<&Snapshot>,
+    status: &Status,
+) -> Vec<String> {
+    let rows = height.saturating_sub(AROUND - 1).max(1);
+    let mut body = body(rows, screen, snapshot, status);
+    if screen.mode == Mode::Help {
+        let below = body.into_iter().skip(HELP.lines().count());
+        body = HELP.lines().map(plain).chain(below).collect();
+    }
+    body.truncate(rows);
+    body.resize_with(rows, || plain(""));
+    let lines = [head_line(snapshot, status), view_line(screen)].into_iter();
+    let lines = lines.chain(body).chain([foot_line(screen, status)]);
+    lines.take(height).map(|line| line.fit(width)).collect()
+}
+
+/// What a terminal reads to show the lines from its upper left corner on.
+pub(crate) fn frame(lines: &[String]) -> String {
+    format!("\u{1b}[H{}", lines.join("\r\n"))
+}
+
+/// What is between the names of the views and the last line.
+fn body<'a>(rows: usize, screen: &Screen, snapshot: Option<&'a Snapshot>, status: &Status) -> Vec<Line<'a>> {
+    match (&screen.mode, snapshot) {
+        (_, None) if status.stale.is_some() => vec![plain("the farm does not answer")],
+        (_, None) => vec![plain("asking the farm ...")],
         (Mode::Detail { key, line }, Some(snapshot)) => {
             let found = snapshot.builds.iter().find(|view| view.record.build.key() == *key);
             let mut text = match found {
@@ -75,24 +124,16 @@ pub(crate) fn draw(frame: &mut Frame<'_>, screen: &Screen, snapshot: Option<&Sna
             if let Some(reply) = snapshot.why.as_ref().filter(waits) {
                 text = format!("{}\n\n{text}", why::text(reply, snapshot.at_ms));
             }
-            let lines: Vec<Line<'_>> = text.lines().skip(*line).map(Line::from).collect();
-            frame.render_widget(Paragraph::new(lines), body);
+            text.lines().skip(*line).map(|line| Line::new(line.to_owned(), Style::new())).collect()
         }
         (_, Some(snapshot)) => {
             let shown = screen.arrange(table(screen.view, snapshot));
-            draw_table(frame, body, screen, &shown, status.colours);
+            table_lines(rows, screen, shown, status.colours)
         }
     }
-    if screen.mode == Mode::Help {
-        let height = u16::try_from(HELP.lines().count()).unwrap_or(u16::MAX).min(body.height);
-        let area = Rect { height, ..body };
-        frame.render_widget(Clear, area);
-        frame.render_widget(Paragraph::new(HELP), area);
-    }
-    frame.render_widget(foot_line(screen, status), foot);
 }
 
-fn head_line<'a>(snapshot: Option<&Snapshot>, status: &Status) -> Paragraph<'a> {
+fn head_line<'a>(snapshot: Option<&Snapshot>, status: &Status) -> Line<'a> {
     let farm = one_line(&status.farm, 60);
     let mut text = farm.clone();
     if let Some(snapshot) = snapshot {
@@ -109,19 +150,18 @@ fn head_line<'a>(snapshot: Option<&Snapshot>, status: &Status) -> Paragraph<'a> 
             all().count(),
         );
     }
-    Paragraph::new(text).style(Style::new().add_modifier(Modifier::BOLD))
+    Line::new(text, Style::new().bold())
 }
 
-fn view_line<'a>(screen: &Screen) -> Paragraph<'a> {
+fn view_line<'a>(screen: &Screen) -> Line<'a> {
     let name = |(number, view): (usize, View)| {
-        let style =
-            if view == screen.view { Style::new().add_modifier(Modifier::REVERSED) } else { Style::new() };
-        [Span::styled(format!(" {number} {} ", view.name()), style), Span::raw(" ")]
+        let style = if view == screen.view { Style::new().reverse() } else { Style::new() };
+        [(format!(" {number} {} ", view.name()).into(), style), (" ".into(), Style::new())]
     };
-    Paragraph::new((1..).zip(View::ALL).flat_map(name).collect::<Line<'_>>())
+    Line((1..).zip(View::ALL).flat_map(name).collect())
 }
 
-fn foot_line<'a>(screen: &Screen, status: &Status) -> Paragraph<'a> {
+fn foot_line<'a>(screen: &Screen, status: &Status) -> Line<'a> {
     let text = match (&screen.mode, &status.stale, &status.message) {
         (Mode::Confirm { key }, ..) => format!("cancel build {key}? y: yes, any other key: no"),
         (Mode::Filter, ..) => format!("show rows with: {}_  (Enter: keep, Esc: all)", screen.filter),
@@ -132,57 +172,54 @@ fn foot_line<'a>(screen: &Screen, status: &Status) -> Paragraph<'a> {
         _ if !screen.filter.is_empty() => format!("only rows with {:?}; Esc: all", screen.filter),
         _ => "?: help  Enter: detail  /: filter  s: sort  c: cancel  q: quit".to_owned(),
     };
-    Paragraph::new(text).style(Style::new().add_modifier(Modifier::DIM))
+    Line::new(text, Style::new().dim())
 }
 
-fn draw_table(frame: &mut Frame<'_>, area: Rect, screen: &Screen, shown: &Table, colours: bool) {
+/// The headings, and the rows around the selected one.
+fn table_lines<'a>(rows: usize, screen: &Screen, shown: Table, colours: bool) -> Vec<Line<'a>> {
     if shown.rows.is_empty() {
-        let text = if screen.filter.is_empty() { shown.empty } else { "no row has this text; Esc: all rows" };
-        frame.render_widget(Paragraph::new(text), area);
-        return;
+        return vec![plain(if screen.filter.is_empty() {
+            shown.empty
+        } else {
+            "no row has this text; Esc: all rows"
+        })];
     }
     let title = |(at, name): (usize, &&'static str)| match screen.sort {
         Some(column) if column == at => format!("{name}{}", if screen.reverse { " v" } else { " ^" }),
         _ => (*name).to_owned(),
     };
     let titles: Vec<String> = shown.head.iter().enumerate().map(title).collect();
-    let widths = widths(shown, &titles);
-    let cell = |cell: &super::tables::Cell| {
-        let style = cell.tone.filter(|_| colours).map(style_of).unwrap_or_default();
-        Cell::from(Span::styled(cell.text.clone(), style))
+    let widths = widths(&shown, &titles);
+    let line = |cells: Vec<(String, Style)>, own: &Style| {
+        let cell = |((text, style), width): ((String, Style), &usize)| {
+            let text = truncate_str(&text, *width, "").into_owned();
+            let gap = " ".repeat(width + BETWEEN - measure_text_width(&text));
+            [(text.into(), style), (gap.into(), own.clone())]
+        };
+        Line(cells.into_iter().zip(&widths).flat_map(cell).collect())
     };
-    let rows = shown.rows.iter().map(|row| Row::new(row.cells.iter().map(cell).collect::<Vec<_>>()));
-    let grid = Grid::new(rows, widths)
-        .header(Row::new(titles).style(Style::new().add_modifier(Modifier::BOLD)))
-        .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED))
-        .column_spacing(2);
-    let mut state = TableState::default().with_selected(screen.place(shown));
-    frame.render_stateful_widget(grid, area, &mut state);
+    let bold = Style::new().bold();
+    let head = line(titles.iter().map(|title| (title.clone(), bold.clone())).collect(), &bold);
+    let selected = screen.place(&shown);
+    let first = selected.map_or(0, |at| (at + 2).saturating_sub(rows));
+    let row = |(at, row): (usize, Row)| {
+        let is_selected = Some(at) == selected;
+        let own = |style: Style| if is_selected { style.reverse() } else { style };
+        let toned = |tone: Option<Tone>| tone.filter(|_| colours).map_or_else(Style::new, Tone::style);
+        let cells = row.cells.into_iter().map(|cell| (cell.text, own(toned(cell.tone)))).collect();
+        line(cells, &own(Style::new()))
+    };
+    std::iter::once(head).chain(shown.rows.into_iter().enumerate().skip(first).map(row)).collect()
 }
 
-/// Each column is as wide as its longest value; the last one has the rest.
-fn widths(shown: &Table, titles: &[String]) -> Vec<Constraint> {
+/// Each column is as wide as its longest value, within limits unless it is the last one.
+fn widths(shown: &Table, titles: &[String]) -> Vec<usize> {
     let longest = |at: usize| {
-        let values =
-            shown.rows.iter().filter_map(|row| row.cells.get(at)).map(|cell| cell.text.chars().count());
-        values.chain(titles.get(at).map(|title| title.chars().count())).max().unwrap_or(0)
+        let values = shown.rows.iter().filter_map(|row| row.cells.get(at)).map(|cell| cell.text.as_str());
+        values.chain(titles.get(at).map(String::as_str)).map(measure_text_width).max().unwrap_or(0)
     };
     let last = titles.len().saturating_sub(1);
-    let width = |at| match u16::try_from(longest(at)) {
-        Ok(width) if at < last => Constraint::Length(width.min(30)),
-        Ok(_) | Err(_) => Constraint::Fill(1),
-    };
-    (0..titles.len()).map(width).collect()
-}
-
-fn style_of(tone: Tone) -> Style {
-    match tone {
-        Tone::Good => Style::new().fg(Color::Green),
-        Tone::Bad => Style::new().fg(Color::Red).add_modifier(Modifier::BOLD),
-        Tone::Warning => Style::new().fg(Color::Yellow),
-        Tone::Busy => Style::new().fg(Color::Cyan),
-        Tone::Faint => Style::new().add_modifier(Modifier::DIM),
-    }
+    (0..titles.len()).map(|at| if at < last { longest(at).min(COLUMN_MAX) } else { longest(at) }).collect()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! What the user of `forebay top` looks at, and what a key does: without a terminal and without the farm.
 
+use console::Key;
 use model::BuildKey;
-use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::{
     tables::{Row, Table},
@@ -104,92 +104,92 @@ impl Screen {
     }
 
     /// Handles a key. `table` is what is shown, arranged, and `page` the number of its rows on the screen.
-    pub(crate) fn key(&mut self, event: KeyEvent, table: &Table, page: usize) -> Effect {
-        if event.code == KeyCode::Char('c') && event.modifiers.contains(KeyModifiers::CONTROL) {
+    pub(crate) fn key(&mut self, key: &Key, table: &Table, page: usize) -> Effect {
+        if *key == Key::CtrlC {
             return Effect::Quit;
         }
         match &mut self.mode {
-            Mode::Filter => self.type_filter(event.code),
-            Mode::Confirm { key } => {
-                let key = key.clone();
+            Mode::Filter => self.type_filter(key),
+            Mode::Confirm { key: build } => {
+                let build = build.clone();
                 self.mode = Mode::Table;
                 // Any other key than y keeps the build.
-                if event.code == KeyCode::Char('y') { Effect::Cancel(key) } else { Effect::None }
+                if *key == Key::Char('y') { Effect::Cancel(build) } else { Effect::None }
             }
             Mode::Help => {
                 self.mode = Mode::Table;
                 Effect::None
             }
             Mode::Detail { line, .. } => {
-                match event.code {
-                    KeyCode::Down | KeyCode::Char('j') => *line = line.saturating_add(1),
-                    KeyCode::Up | KeyCode::Char('k') => *line = line.saturating_sub(1),
-                    KeyCode::PageDown => *line = line.saturating_add(page),
-                    KeyCode::PageUp => *line = line.saturating_sub(page),
-                    KeyCode::Esc | KeyCode::Enter | KeyCode::Backspace | KeyCode::Char('q') => {
+                match key {
+                    Key::ArrowDown | Key::Char('j') => *line = line.saturating_add(1),
+                    Key::ArrowUp | Key::Char('k') => *line = line.saturating_sub(1),
+                    Key::PageDown => *line = line.saturating_add(page),
+                    Key::PageUp => *line = line.saturating_sub(page),
+                    Key::Escape | Key::Enter | Key::Backspace | Key::Char('q') => {
                         self.mode = Mode::Table;
                     }
                     _ => {}
                 }
                 Effect::None
             }
-            Mode::Table => self.table_key(event.code, table, page),
+            Mode::Table => self.table_key(key, table, page),
         }
     }
 
-    fn type_filter(&mut self, code: KeyCode) -> Effect {
-        match code {
-            KeyCode::Char(c) => self.filter.push(c),
-            KeyCode::Backspace => {
+    fn type_filter(&mut self, key: &Key) -> Effect {
+        match key {
+            Key::Char(c) => self.filter.push(*c),
+            Key::Backspace => {
                 self.filter.pop();
             }
-            KeyCode::Esc => {
+            Key::Escape => {
                 self.filter.clear();
                 self.mode = Mode::Table;
             }
-            KeyCode::Enter => self.mode = Mode::Table,
+            Key::Enter => self.mode = Mode::Table,
             _ => {}
         }
         Effect::None
     }
 
-    fn table_key(&mut self, code: KeyCode, table: &Table, page: usize) -> Effect {
+    fn table_key(&mut self, key: &Key, table: &Table, page: usize) -> Effect {
         let build = self.place(table).and_then(|at| table.rows.get(at)?.build.clone());
-        match code {
-            KeyCode::Char('q') => return Effect::Quit,
-            KeyCode::Char('?' | 'h') => self.mode = Mode::Help,
-            KeyCode::Char('/') => self.mode = Mode::Filter,
-            KeyCode::Esc => self.filter.clear(),
-            KeyCode::Char('p') => {
+        match key {
+            Key::Char('q') => return Effect::Quit,
+            Key::Char('?' | 'h') => self.mode = Mode::Help,
+            Key::Char('/') => self.mode = Mode::Filter,
+            Key::Escape => self.filter.clear(),
+            Key::Char('p') => {
                 self.paused = !self.paused;
                 return if self.paused { Effect::None } else { Effect::Read };
             }
-            KeyCode::Char('r') => self.reverse = !self.reverse,
-            KeyCode::Char('s' | '>') => self.sort_by(table, |column, columns| (column + 1) % columns),
-            KeyCode::Char('<') => self.sort_by(table, |column, columns| (column + columns - 1) % columns),
-            KeyCode::Char(digit @ '1'..='6') => {
+            Key::Char('r') => self.reverse = !self.reverse,
+            Key::Char('s' | '>') => self.sort_by(table, |column, columns| (column + 1) % columns),
+            Key::Char('<') => self.sort_by(table, |column, columns| (column + columns - 1) % columns),
+            Key::Char(digit @ '1'..='6') => {
                 let at = digit.to_digit(10).unwrap_or(1) as usize - 1;
                 self.show(View::ALL.get(at).copied().unwrap_or(self.view));
             }
-            KeyCode::Tab | KeyCode::Right => self.turn(1),
-            KeyCode::BackTab | KeyCode::Left => self.turn(View::ALL.len() - 1),
-            KeyCode::Down | KeyCode::Char('j') => self.step(table, |at, _| at + 1),
-            KeyCode::Up | KeyCode::Char('k') => self.step(table, |at, _| at.saturating_sub(1)),
-            KeyCode::PageDown => self.step(table, |at, _| at + page),
-            KeyCode::PageUp => self.step(table, |at, _| at.saturating_sub(page)),
-            KeyCode::Home | KeyCode::Char('g') => self.step(table, |_, _| 0),
-            KeyCode::End | KeyCode::Char('G') => self.step(table, |_, last| last),
-            KeyCode::Enter => {
+            Key::Tab | Key::ArrowRight => self.turn(1),
+            Key::BackTab | Key::ArrowLeft => self.turn(View::ALL.len() - 1),
+            Key::ArrowDown | Key::Char('j') => self.step(table, |at, _| at + 1),
+            Key::ArrowUp | Key::Char('k') => self.step(table, |at, _| at.saturating_sub(1)),
+            Key::PageDown => self.step(table, |at, _| at + page),
+            Key::PageUp => self.step(table, |at, _| at.saturating_sub(page)),
+            Key::Home | Key::Char('g') => self.step(table, |_, _| 0),
+            Key::End | Key::Char('G') => self.step(table, |_, last| last),
+            Key::Enter => {
                 if let Some(key) = build {
                     self.mode = Mode::Detail { key, line: 0 };
                     return Effect::Read;
                 }
             }
-            KeyCode::Char('c') => match build {
+            Key::Char('c') => match build {
                 Some(key) => self.mode = Mode::Confirm { key },
                 None => return Effect::Message("select a build to cancel"),
             },
-            KeyCode::Char('o') => {
+            Key::Char('o') => {
                 let path = build.map_or_else(|| self.view.page().to_owned(), |key| format!("/builds/{key}"));
                 return Effect::Address(path);
             }

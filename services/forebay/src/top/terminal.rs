@@ -1,26 +1,31 @@
 //! The terminal of `forebay top`: reads keys, asks the farm, draws, and restores the terminal in any case.
 
-use std::{process::ExitCode, time::Duration};
+use std::{
+    io::{self, Write as _},
+    os::fd::AsFd as _,
+    process::ExitCode,
+    time::Duration,
+};
 
 use client::ClientError;
 use command_line::failure::{FAILED, Failure};
+use console::{Key, Term};
 use futures::{
     FutureExt as _,
     future::{BoxFuture, OptionFuture},
 };
 use model::CancelReply;
-use ratatui::{
-    DefaultTerminal,
-    crossterm::event::{self, Event, KeyEventKind},
-};
+use nix::sys::termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr};
+use parking_lot::Mutex;
 use tokio::{
+    io::AsyncReadExt as _,
     signal::unix::{SignalKind, signal},
-    sync::mpsc,
     time::{Instant, MissedTickBehavior, interval, timeout},
 };
 
 use super::{
-    draw::{Status, draw, page},
+    draw::{Size, Status, draw, frame, page},
+    keys::keys,
     snapshot::Snapshot,
     state::{Effect, Screen},
     tables::{Table, table},
@@ -29,16 +34,57 @@ use crate::farm::Farm;
 
 /// Time limit of a question to the farm. Lists wait 3 s for an archive that does not answer, by group and once more.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long the thread that reads keys waits before it looks whether it is still needed.
-const KEY_WAIT: Duration = Duration::from_millis(200);
+/// Switches to a screen that leaves the lines of before untouched, and hides the cursor; and the reverse.
+const ENTER: &str = "\u{1b}[?1049h\u{1b}[?25l";
+const LEAVE: &str = "\u{1b}[?25h\u{1b}[?1049l";
+/// Modes of the terminal before it was used, until they are restored.
+static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
 /// Restores the terminal when it is dropped.
 struct Restore;
 
+impl Restore {
+    /// Takes the terminal. It is also restored before the message of a panic.
+    fn enter() -> io::Result<Self> {
+        let before = tcgetattr(io::stdin())?;
+        let mut raw = before.clone();
+        cfmakeraw(&mut raw);
+        *BEFORE.lock() = Some(before);
+        let report = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            restore();
+            report(panic);
+        }));
+        let entered = Self;
+        tcsetattr(io::stdin(), SetArg::TCSADRAIN, &raw)?;
+        print(ENTER)?;
+        Ok(entered)
+    }
+}
+
 impl Drop for Restore {
     fn drop(&mut self) {
-        ratatui::restore();
+        restore();
     }
+}
+
+fn restore() {
+    if let Some(before) = BEFORE.lock().take() {
+        // The terminal may be gone.
+        let _ = print(LEAVE);
+        let _ = tcsetattr(io::stdin(), SetArg::TCSADRAIN, &before);
+    }
+}
+
+fn print(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+fn size() -> Size {
+    let (rows, columns) = Term::stdout().size();
+    (usize::from(columns), usize::from(rows))
 }
 
 /// The screen, and what runs in the background: at most one question and one cancel at a time.
@@ -54,13 +100,13 @@ struct Top<'a> {
 
 /// Shows the farm until the user quits or a signal ends the program.
 pub(super) async fn run(farm: &Farm, screen: Screen, every: Duration) -> Result<ExitCode, Failure> {
-    let failed = |error: std::io::Error| Failure::new(FAILED, "cannot use the terminal", &error);
+    let failed = |error: io::Error| Failure::new(FAILED, "cannot use the terminal", &error);
     let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
     let mut hang_up = signal(SignalKind::hangup()).map_err(failed)?;
-    // Also restores the terminal before the message of a panic.
-    let mut terminal = ratatui::try_init().map_err(failed)?;
-    let _restore = Restore;
-    let mut keys = read_keys();
+    let mut resized = signal(SignalKind::window_change()).map_err(failed)?;
+    let _restore = Restore::enter().map_err(failed)?;
+    let keyboard = io::stdin().as_fd().try_clone_to_owned().map_err(failed)?;
+    let (mut keyboard, mut bytes) = (tokio::fs::File::from_std(keyboard.into()), [0; 256]);
     let mut tick = interval(every);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
@@ -69,54 +115,36 @@ pub(super) async fn run(farm: &Farm, screen: Screen, every: Duration) -> Result<
     let (snapshot, read_at) = (None, Instant::now());
     let mut top = Top { farm, screen, snapshot, read_at, status, reading: None, cancelling: None };
     loop {
-        top.draw(&mut terminal).map_err(failed)?;
+        top.draw().map_err(failed)?;
         tokio::select! {
             _ = tick.tick() => top.read(),
             Some(read) = OptionFuture::from(top.reading.as_mut()) => top.answered(read),
             Some(cancelled) = OptionFuture::from(top.cancelling.as_mut()) => top.cancelled(cancelled),
-            event = keys.recv() => match event {
-                Some(event) => {
-                    let size = terminal.size().map_err(failed)?;
-                    if top.event(&event, page(size.height)) {
-                        return Ok(ExitCode::SUCCESS);
+            read = keyboard.read(&mut bytes) => match read {
+                Ok(length @ 1..) => {
+                    for key in keys(bytes.get(..length).unwrap_or_default()) {
+                        if top.key(&key, page(size())) {
+                            return Ok(ExitCode::SUCCESS);
+                        }
                     }
                 }
                 // The terminal is gone.
-                None => return Ok(ExitCode::SUCCESS),
+                Ok(_) | Err(_) => return Ok(ExitCode::SUCCESS),
             },
+            _ = resized.recv() => {}
             _ = terminate.recv() => return Ok(ExitCode::SUCCESS),
             _ = hang_up.recv() => return Ok(ExitCode::SUCCESS),
         }
     }
 }
 
-/// The events of the terminal, read by a thread that ends with the receiver.
-fn read_keys() -> mpsc::Receiver<Event> {
-    let (sender, receiver) = mpsc::channel(64);
-    std::thread::spawn(move || {
-        while !sender.is_closed() {
-            match event::poll(KEY_WAIT) {
-                Ok(false) => {}
-                Ok(true) => {
-                    let Ok(event) = event::read() else { return };
-                    if sender.blocking_send(event).is_err() {
-                        return;
-                    }
-                }
-                Err(_) => return,
-            }
-        }
-    });
-    receiver
-}
-
 impl Top<'_> {
-    fn draw(&mut self, terminal: &mut DefaultTerminal) -> std::io::Result<()> {
+    fn draw(&mut self) -> io::Result<()> {
         if let Some((_, age)) = &mut self.status.stale {
             *age = self.read_at.elapsed().as_secs();
         }
-        terminal.draw(|frame| draw(frame, &self.screen, self.snapshot.as_ref(), &self.status))?;
-        Ok(())
+        let lines = draw(size(), &self.screen, self.snapshot.as_ref(), &self.status);
+        print(&frame(&lines))
     }
 
     /// Asks the farm, unless a question is open.
@@ -154,18 +182,14 @@ impl Top<'_> {
         self.read();
     }
 
-    /// Handles an event; returns whether to quit.
-    fn event(&mut self, event: &Event, page: usize) -> bool {
-        let Event::Key(key) = event else { return false };
-        if key.kind == KeyEventKind::Release {
-            return false;
-        }
+    /// Handles a key; returns whether to quit.
+    fn key(&mut self, key: &Key, page: usize) -> bool {
         self.status.message = None;
         let shown = match &self.snapshot {
             Some(snapshot) => self.screen.arrange(table(self.screen.view, snapshot)),
             None => Table::default(),
         };
-        match self.screen.key(*key, &shown, page) {
+        match self.screen.key(key, &shown, page) {
             Effect::None => {}
             Effect::Quit => return true,
             Effect::Read => {

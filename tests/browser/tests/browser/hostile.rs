@@ -48,6 +48,6 @@ async fn h2_names_and_output_and_files_are_only_text() {
             browser.fits(page).await;
             browser.is_sound(page).await;
         }
-        browser.quit().await.unwrap();
+        browser.quit().await;
     }
 }

@@ -22,8 +22,8 @@ async fn a_queued_build_is_cancelled_and_submitted_again() {
     browser.click("Run it again").await;
     browser.click("Submit it again").await;
     browser.shows("✓ succeeded").await;
-    assert!(!browser.current_url().await.unwrap().path().contains(&key.id.to_string()), "a new id");
-    browser.quit().await.unwrap();
+    assert!(!browser.current_url().await.path().contains(&key.id.to_string()), "a new id");
+    browser.quit().await;
     drop(worker);
 }
 
@@ -40,7 +40,7 @@ async fn outputs_are_browsed_and_builds_compared() {
     browser.shows("Compare two builds").await;
     browser.shows("exit 2").await;
     browser.shows("login").await;
-    browser.quit().await.unwrap();
+    browser.quit().await;
 }
 
 #[tokio::test]
@@ -64,7 +64,7 @@ async fn an_action_is_run_again_and_its_inputs_are_browsed() {
         assert!(tokio::time::Instant::now() < end, "the action did not run again");
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
-    browser.quit().await.unwrap();
+    browser.quit().await;
 }
 
 #[tokio::test]
@@ -79,5 +79,5 @@ async fn a_worker_is_drained_and_accepts_work_again() {
     assert_eq!(workers[0].heartbeat.status, WorkerStatus::Draining);
     browser.click("Accept work again").await;
     browser.shows("✓ ready").await;
-    browser.quit().await.unwrap();
+    browser.quit().await;
 }

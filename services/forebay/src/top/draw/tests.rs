@@ -1,8 +1,8 @@
+use console::Key;
 use model::{
     BuildId, BuildKey, BuildRecord, BuildRequest, BuildResult, BuildView, Millis, Outcome, Priority,
     ReasonCode, RequestLimits, Sequence, TimeLimits,
 };
-use ratatui::{Terminal, backend::TestBackend, crossterm::event::KeyCode};
 
 use super::{super::state::Effect, *};
 
@@ -33,7 +33,7 @@ fn snapshot() -> Snapshot {
     Snapshot { at_ms: NOW, builds, ..Snapshot::default() }
 }
 
-/// The lines of the screen without their ends.
+/// The lines of a terminal of this size, without their ends, when the screen was drawn over another one.
 fn lines(
     width: u16,
     height: u16,
@@ -41,12 +41,13 @@ fn lines(
     snapshot: Option<&Snapshot>,
     status: &Status,
 ) -> Vec<String> {
-    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-    terminal.draw(|frame| draw(frame, screen, snapshot, status)).unwrap();
-    let buffer = terminal.backend().buffer().clone();
-    let line =
-        |row: &[ratatui::buffer::Cell]| row.iter().map(ratatui::buffer::Cell::symbol).collect::<String>();
-    buffer.content().chunks(usize::from(width)).map(|row| line(row).trim_end().to_owned()).collect()
+    let mut terminal = vt100::Parser::new(height, width, 0);
+    let former = vec!["#".repeat(width.into()); height.into()];
+    let drawn = draw((width.into(), height.into()), screen, snapshot, status);
+    for lines in [former, drawn] {
+        terminal.process(frame(&lines).as_bytes());
+    }
+    terminal.screen().rows(0, width).map(|row| row.trim_end().to_owned()).collect()
 }
 
 fn status() -> Status {
@@ -111,12 +112,60 @@ fn a_build_is_shown_in_detail_and_the_question_before_a_cancel() {
     let snapshot = snapshot();
     let mut screen = Screen::new(View::Builds);
     let shown = screen.arrange(table(screen.view, &snapshot));
-    assert_eq!(screen.key(KeyCode::Enter.into(), &shown, 20), Effect::Read);
+    assert_eq!(screen.key(&Key::Enter, &shown, 20), Effect::Read);
     let text = lines(100, 30, &screen, Some(&snapshot), &status());
     let key: BuildKey = snapshot.builds[0].record.build.key();
     assert!(text[2].contains(&key.to_string()), "{text:#?}");
-    screen.key(KeyCode::Esc.into(), &shown, 20);
-    screen.key(KeyCode::Char('c').into(), &shown, 20);
+    screen.key(&Key::Escape, &shown, 20);
+    screen.key(&Key::Char('c'), &shown, 20);
     let text = lines(100, 30, &screen, Some(&snapshot), &status());
     assert_eq!(text[29], format!("cancel build {key}? y: yes, any other key: no"));
+}
+
+#[test]
+fn every_cell_of_the_former_screen_is_overwritten() {
+    let mut wide = snapshot();
+    wide.builds[0].record.build.command = vec!["\u{4f60}\u{597d}".repeat(40)];
+    for width in [20, 79, 80, 81] {
+        for view in View::ALL {
+            let shown = lines(width, 12, &Screen::new(view), Some(&wide), &status());
+            assert!(shown.iter().all(|line| !line.contains('#')), "{width}: {shown:#?}");
+        }
+    }
+}
+
+#[test]
+fn the_selected_row_is_on_the_screen() {
+    let records =
+        (1..=30).map(|number| build(number, Priority::Batch, &format!("command-{number}"), 900_000));
+    let builds = records.map(|record| BuildView::new(Sequence(7), record)).collect();
+    let snapshot = Snapshot { at_ms: NOW, builds, ..Snapshot::default() };
+    let mut screen = Screen::new(View::Builds);
+    let shown = screen.arrange(table(screen.view, &snapshot));
+    let rows = |screen: &Screen| lines(100, 9, screen, Some(&snapshot), &status())[3..8].to_vec();
+    assert!(rows(&screen)[0].ends_with("command-1") && rows(&screen)[4].ends_with("command-5"));
+    screen.key(&Key::End, &shown, page((100, 9)));
+    assert!(rows(&screen)[0].ends_with("command-26") && rows(&screen)[4].ends_with("command-30"));
+    screen.key(&Key::PageUp, &shown, page((100, 9)));
+    assert!(rows(&screen)[4].ends_with("command-25"), "{:#?}", rows(&screen));
+}
+
+#[test]
+fn the_selected_row_is_reversed_to_its_end_and_colours_can_be_off() {
+    let drawn = |colours| {
+        let status = Status { colours, ..status() };
+        let mut terminal = vt100::Parser::new(12, 90, 0);
+        let lines = draw((90, 12), &Screen::new(View::Overview), Some(&snapshot()), &status);
+        terminal.process(frame(&lines).as_bytes());
+        terminal
+    };
+    let (with, without) = (drawn(true), drawn(false));
+    let cell = |terminal: &vt100::Parser, row, column| terminal.screen().cell(row, column).cloned().unwrap();
+    for terminal in [&with, &without] {
+        assert!((0..90).all(|column| cell(terminal, 3, column).inverse()));
+        assert!((0..90).all(|column| !cell(terminal, 4, column).inverse()));
+        assert!(cell(terminal, 0, 0).bold() && cell(terminal, 2, 0).bold());
+    }
+    assert_eq!(cell(&with, 3, 15).fgcolor(), vt100::Color::Idx(1), "lost is red");
+    assert_eq!(cell(&without, 3, 15).fgcolor(), vt100::Color::Default);
 }
