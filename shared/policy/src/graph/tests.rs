@@ -270,7 +270,8 @@ fn fifty_thousand_tasks_are_no_trouble() {
         end(&mut run, at, TaskStatus::Succeeded);
     }
     assert_eq!(run.result().succeeded, 50_000);
-    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    // A step that looks at all tasks takes minutes, without optimisation too.
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
 }
 
 /// One task of a random graph: its dependencies are earlier tasks, `fails` is how it ends.
