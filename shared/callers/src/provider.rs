@@ -165,7 +165,7 @@ impl Provider {
                 headers.insert(AUTHORIZATION, basic.ok_or_else(|| unreachable("the secret is invalid"))?);
             }
             Some(secret) => {
-                fields.extend([("client_id", self.client.id.as_str()), ("client_secret", secret)])
+                fields.extend([("client_id", self.client.id.as_str()), ("client_secret", secret)]);
             }
             None => fields.push(("client_id", &self.client.id)),
         }
@@ -195,8 +195,7 @@ impl Provider {
 }
 
 impl Description {
-    /// Whether a client may prove who it is by the header `Authorization`: it must be possible unless the provider says
-    /// otherwise.
+    /// Whether a client may prove who it is by the header `Authorization`: a provider that names no method takes it.
     fn takes_basic(&self) -> bool {
         let methods = &self.token_endpoint_auth_methods_supported;
         methods.is_empty() || methods.iter().any(|method| method == "client_secret_basic")
@@ -234,7 +233,7 @@ fn id_token(status: StatusCode, content: &[u8]) -> Result<String, ExchangeError>
     id_token.ok_or_else(|| ExchangeError::Refused("its answer has no ID token".to_owned()))
 }
 
-/// A text that nobody can guess, for an address. None if the machine has no random numbers.
+/// A text of 256 random bits, for an address. None if the machine has no random numbers.
 pub(crate) fn random_text() -> Option<String> {
     let mut bytes = [0; 32];
     SystemRandom::new().fill(&mut bytes).ok()?;

@@ -68,7 +68,7 @@ impl Browser {
         self.goto(&format!("{}{path}", self.base)).await;
     }
 
-    /// Opens any address.
+    /// Opens an address that may be of another server.
     pub async fn goto(&self, url: &str) {
         self.web.goto(url).await.expect("the page to load");
     }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use reqwest::{Client, Method, Url};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 /// Name of the field with the id of an element, which the standard fixes.
@@ -55,11 +56,11 @@ impl Session {
         let client = Client::builder().no_proxy().build()?;
         let wanted = json!({ "capabilities": { "alwaysMatch": capabilities } });
         let begun = call(&client, Method::POST, &format!("{driver}/session"), Some(wanted)).await?;
-        let id = text(&begun["sessionId"])?;
+        let id = field(&begun, "sessionId")?;
         Ok(Self { address: format!("{driver}/session/{id}"), client })
     }
 
-    /// Ends the browser.
+    /// Ends the browser with all of its processes.
     pub(crate) async fn quit(&self) -> Result<(), DriverError> {
         self.send(Method::DELETE, "", None).await.map(drop)
     }
@@ -94,7 +95,7 @@ impl Session {
             By::XPath(path) => ("xpath", path),
         };
         let found = self.post("/element", json!({ "using": using, "value": value })).await?;
-        Ok(Element { session: self.clone(), id: text(&found[ELEMENT])? })
+        Ok(Element { session: self.clone(), id: field(&found, ELEMENT)? })
     }
 
     /// A picture of the window as PNG, in base64.
@@ -106,7 +107,7 @@ impl Session {
     pub(crate) async fn log(&self) -> Result<Vec<String>, DriverError> {
         let entries = self.post("/se/log", json!({ "type": "browser" })).await?;
         let entries = entries.as_array().ok_or_else(|| DriverError(format!("not a log: {entries}")))?;
-        entries.iter().map(|entry| text(&entry["message"])).collect()
+        entries.iter().map(|entry| field(entry, "message")).collect()
     }
 
     /// A command of Chromium's developer tools.
@@ -146,6 +147,11 @@ impl Element {
     }
 }
 
+#[derive(Deserialize)]
+struct Answer {
+    value: Value,
+}
+
 /// Sends a command, and returns its value.
 async fn call(client: &Client, method: Method, url: &str, body: Option<Value>) -> Result<Value, DriverError> {
     let mut request = client.request(method, url);
@@ -156,15 +162,18 @@ async fn call(client: &Client, method: Method, url: &str, body: Option<Value>) -
     let status = response.status();
     let content = response.text().await?;
     let failed = |why: &str| DriverError(format!("{why}: {content}"));
-    let mut answer: Value =
-        serde_json::from_str(&content).map_err(|_| failed("not an answer of a driver"))?;
-    let value = answer["value"].take();
+    let answer = serde_json::from_str(&content);
+    let Answer { value } = answer.map_err(|_| failed("not an answer of a driver"))?;
     if status.is_success() {
         return Ok(value);
     }
-    Err(DriverError(format!("{}: {}", text(&value["error"])?, text(&value["message"])?)))
+    Err(DriverError(format!("{}: {}", field(&value, "error")?, field(&value, "message")?)))
 }
 
 fn text(value: &Value) -> Result<String, DriverError> {
     value.as_str().map(ToOwned::to_owned).ok_or_else(|| DriverError(format!("not a text: {value}")))
+}
+
+fn field(value: &Value, name: &str) -> Result<String, DriverError> {
+    text(value.get(name).unwrap_or(&Value::Null))
 }
