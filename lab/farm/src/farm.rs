@@ -371,10 +371,10 @@ impl Farm {
 }
 
 impl Output {
-    /// Runs `command` to its end, within 110 seconds.
+    /// Runs `command` to its end, within 220 seconds.
     pub async fn of(mut command: Command) -> Self {
         command.stdin(Stdio::null()).kill_on_drop(true);
-        let ended = tokio::time::timeout(Duration::from_secs(110), command.output()).await;
+        let ended = tokio::time::timeout(Duration::from_secs(220), command.output()).await;
         let output = ended.expect("the command ends").expect("the command starts");
         Self {
             code: output.status.code().unwrap_or(-1),

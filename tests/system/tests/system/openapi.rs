@@ -15,7 +15,7 @@ use crate::{
 /// Test cases for each operation, of all kinds and with known ids.
 const CASES: [&str; 2] = ["40", "5"];
 /// Time limit of one run of the fuzzer.
-const FUZZING: Duration = Duration::from_secs(300);
+const FUZZING: Duration = Duration::from_secs(600);
 /// It would refuse what the document cannot express: cursors, parameters that exclude each other, and checks of whole
 /// builds. There is no authentication.
 const UNFIT: &str = "positive_data_acceptance,ignored_auth";
