@@ -73,9 +73,9 @@ impl Marks {
         text.lines().map(str::to_owned).collect()
     }
 
-    /// Returns when `name` has started `times` times.
+    /// Returns when `name` has started `times` times. What starts it may be a Bazel, which starts slowly.
     pub(crate) async fn begun(&self, name: &str, times: usize) {
-        until(&format!("{name} runs"), SOON, || self.runs(name).len() >= times).await;
+        until(&format!("{name} runs"), 3 * SOON, || self.runs(name).len() >= times).await;
     }
 
     /// Returns when no process of these actions is alive.
