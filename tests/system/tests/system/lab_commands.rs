@@ -53,6 +53,6 @@ async fn the_commands_of_the_lab_are_listed_and_describe_themselves() {
         let output = Output::of(bare_command(&[command, "--help"])).await;
         assert_eq!(output.code, 0, "{output:?}");
         let usage = format!("Usage: forebay {command} ");
-        assert!(output.stdout.contains(&usage) && output.stdout.contains("<"), "{output:?}");
+        assert!(output.stdout.contains(&usage) && output.stdout.contains('<'), "{output:?}");
     }
 }
