@@ -22,7 +22,7 @@ pub trait Dispatch {
 /// The order of ends at the same instant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ties {
-    /// By worker number.
+    /// By the number of the worker.
     ByWorker,
     /// By the order in which the jobs started.
     ByStart,

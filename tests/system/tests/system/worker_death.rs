@@ -211,7 +211,7 @@ async fn an_offer_without_an_answer_is_taken_back_on_a_busy_farm() {
     let (started, _) = farm.wait_until(&offered, BOUND, |record| record.state() != State::Enqueued).await;
     frozen.resume();
     let ends =
-        others.iter().map(|key| farm.wait_until(key, BOUND, |record| record.state() == State::Finished));
+        others.iter().map(|key| farm.wait_until(key, 4 * BOUND, |record| record.state() == State::Finished));
     let ends = futures::future::join_all(ends).await;
     let later = ends.iter().filter(|(ended, _)| *ended > started).count();
     assert!(
