@@ -19,7 +19,7 @@ use nix::sched::{CloneFlags, CpuSet, sched_setaffinity, unshare};
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::Signal;
-use nix::unistd::{Pid, dup2_stdin, dup2_stdout, setsid};
+use nix::unistd::{Pid, dup2_stdin, dup2_stdout, geteuid, setsid};
 
 use crate::filter;
 use crate::guardian::{self, Guardian};
@@ -117,11 +117,13 @@ fn use_cores(cores: &Cores) -> io::Result<()> {
 /// capability, inside a user namespace that keeps the user and group ids.
 fn isolate() -> io::Result<()> {
     let namespaces = CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWNS;
-    if unshare(namespaces).is_ok() {
+    if unshare(namespaces).is_err() {
+        unshare_as_own_user(namespaces)?;
+    } else if geteuid().is_root() {
         return Ok(());
     }
-    unshare_as_own_user(namespaces)?;
-    // Without this right `/proc` stays as it is, which `mount_proc` tolerates.
+    // Another user has entered a user namespace, here or with a network, and would lose its rights at the next exec. Without
+    // this one `/proc` stays as it is, which `mount_proc` tolerates; bubblewrap then looks for its processes in vain.
     let _ = server::keep_mount_right();
     Ok(())
 }

@@ -161,7 +161,7 @@ async fn folders_go_into_the_store_and_come_back() {
 async fn a_build_may_run_actions() {
     let farm = Farm::builder().env("FOREBAY_SANDBOX", "none").with_actions().start().await;
     let forebay = farm::forebay_binary();
-    let exec = format!("{} exec --grpc {}", forebay.display(), farm.grpc_url());
+    let exec = format!("'{}' exec --grpc {}", forebay.display(), farm.grpc_url());
     let body = format!(
         "echo content > in && {exec} --input in --output out -- cp in out && cmp in out && ! {exec} -- false"
     );

@@ -245,7 +245,7 @@ async fn on_a_terminal_up_shows_its_banner_and_logs_to_its_folder() {
     let data = place.folder.path().join("quiet");
     let program = farm::forebay_binary();
     let up = format!(
-        "exec {} up --no-services --nats-port 0 --redis-port 0 --http-port 0 --grpc-port 0 --data {}",
+        "exec '{}' up --no-services --nats-port 0 --redis-port 0 --http-port 0 --grpc-port 0 --data '{}'",
         program.display(),
         data.display()
     );
