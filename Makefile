@@ -26,7 +26,7 @@ binary: ## compile only the forebay binary
 lab: ## compile only forebay-lab, which forebay bench, conform and sim run
 	cargo build -p forebay-lab
 
-compile-budget: ## the same, and fail if an empty target folder costs more than tests/tidy/budget.toml allows
+compile-budget: ## compile the forebay binary, and fail if an empty target folder costs more than tests/tidy/budget.toml allows
 	@infra/compile/compile.py --budget tests/tidy/budget.toml
 
 lint: ## check formatting and run clippy; warnings are errors

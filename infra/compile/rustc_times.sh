@@ -1,6 +1,7 @@
 #!/bin/sh
-# A RUSTC_WRAPPER: runs the compiler, and appends the name of the package and the processor times to the file RUSTC_TIMES.
+# A RUSTC_WRAPPER: runs the compiler, and writes the name of the package and the processor times into a file in RUSTC_TIMES.
 "$@"
 code=$?
-printf '%s %s\n' "${CARGO_PKG_NAME:-rustc}" "$(times | tail -n 1)" >>"$RUSTC_TIMES"
+echo "${CARGO_PKG_NAME:-rustc}" >"$RUSTC_TIMES/$$"
+times >>"$RUSTC_TIMES/$$" # not in a pipe, whose shell has used nothing
 exit $code

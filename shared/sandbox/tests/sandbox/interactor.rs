@@ -151,12 +151,11 @@ async fn a_stopped_interactor_is_dead_and_says_so_again() {
     let [_kept, streams] = JoinedStreams::pair(config.user).unwrap();
     let run = Run { root: work.join("root"), ..pair.place.run(&["no-such-program"]) };
     let mut interactor = Interactor::new(config, run, streams);
-    let outcome = match interactor.started().await.unwrap() {
-        Some(outcome) => outcome,
-        None => {
-            assert!(!geteuid().is_root(), "only a sandbox for one command starts before its command");
-            interactor.ended().await.unwrap()
-        }
+    let outcome = if let Some(outcome) = interactor.started().await.unwrap() {
+        outcome
+    } else {
+        assert!(!geteuid().is_root(), "only a sandbox for one command starts before its command");
+        interactor.ended().await.unwrap()
     };
     assert!(matches!(outcome, Outcome::NotStarted { .. }), "{outcome:?}");
 }
