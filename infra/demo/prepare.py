@@ -80,8 +80,8 @@ def prepare():
         check_binary(binary)
     else:
         check_compiler()
-    print("demo: " + ("installs missing tools" if binary else "compiles forebay (5 minutes on 2 processors, the first "
-          "time) and installs missing tools") + "; then starts a farm and runs 9 builds on it, twice", flush=True)
+    print("demo: " + ("installs missing tools" if binary else "compiles forebay (minutes, the first time) and "
+          "installs missing tools") + "; then starts a farm and runs 9 builds on it, twice", flush=True)
     tools = "infra/tools/setup.sh && for name in zlib bzip2 lua; do infra/demo/fetch.sh $name || exit; done"
     if not shutil.which("cc"):
         run("bash", "-c", tools)
