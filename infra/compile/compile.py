@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 """Compiles the forebay binary, shows how far it is, and measures what compiling costs.
 
-usage: compile.py [--budget FILE]
+usage: compile.py [--release] [--budget FILE]
 
 The remaining time is estimated from the source bytes of the crates that are done and of those that are not. With --budget,
-prints the processor time by crate, and exits with 1 if an empty target folder costs more than the budget
-`compile_processor_seconds` of FILE. The budget is not checked if some crates were compiled already.
+exits with 1 if the binary weighs more than FILE allows. Of a release that is its size, `release_binary_mib`; else it is the
+processor time in an empty target folder, `compile_processor_seconds`, which is printed by crate, and not checked if some
+crates were compiled already.
 """
 
 import argparse
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -26,6 +28,8 @@ MOST_BYTES = 400_000
 # What a crate costs besides its source, in bytes.
 START_BYTES = 15_000
 PRINT_SECONDS = 20
+# An estimate from less than this share of the cost would mislead.
+LEAST_SHARE = 0.05
 SHOWN_CRATES = 25
 
 
@@ -74,7 +78,7 @@ class Progress:
 
     def __init__(self, costs):
         self.costs, self.done, self.fresh = costs, set(), set()
-        self.start = self.printed = time.monotonic()
+        self.start, self.printed = None, time.monotonic()
         self.terminal = sys.stdout.isatty()
 
     def add(self, identity, fresh):
@@ -83,6 +87,8 @@ class Progress:
             self.done.add(identity)
             if fresh:
                 self.fresh.add(identity)
+            elif self.start is None:
+                self.start = time.monotonic()
             self.show()
 
     def remaining_seconds(self):
@@ -90,8 +96,9 @@ class Progress:
         cost = lambda which: sum(self.costs[identity] for identity in which)
         compiled = cost(self.done - self.fresh)
         left = cost(self.costs) - cost(self.done)
-        elapsed = time.monotonic() - self.start
-        return elapsed * left / compiled if compiled > 0 and elapsed > 10 else None
+        if compiled < LEAST_SHARE * (compiled + left):
+            return None
+        return (time.monotonic() - self.start) * left / compiled
 
     def show(self):
         """Prints the line if it is time to."""
@@ -111,9 +118,9 @@ class Progress:
             print("\r\x1b[K", end="", flush=True)
 
 
-def build(progress, env):
+def build(progress, env, release):
     """Runs cargo, which prints only warnings and errors; returns its exit code."""
-    command = ["cargo", "build", "--quiet", "--locked", "--package", PACKAGE]
+    command = ["cargo", "build", "--quiet", "--locked", "--package", PACKAGE] + ["--release"] * release
     command += ["--message-format", "json-render-diagnostics"]
     with subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True) as cargo:
         for line in cargo.stdout:
@@ -146,10 +153,24 @@ def by_crate(folder):
     return seconds
 
 
-def check(budget, total, shares, ours, fresh):
-    """Prints the costs, and returns whether the budget holds."""
-    import tomllib  # Python 3.11: only CI checks
+def limit_of(budget, name):
+    """The limit of that name in the file."""
+    text = re.search(rf"^\[{name}\]\nlimit = (\d+)$", budget.read_text(), re.MULTILINE)
+    return int(text[1])
 
+
+def check_size(budget):
+    """Prints the size of the release, and returns whether the budget holds."""
+    path = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release" / PACKAGE
+    size, limit = path.stat().st_size / 2**20, limit_of(budget, "release_binary_mib")
+    print(f"{path} has {size:.1f} MiB")
+    if size > limit:
+        print(f"compile: {size:.1f} MiB are more than the budget of {limit} in {budget}", file=sys.stderr)
+    return size <= limit
+
+
+def check_time(budget, total, shares, ours, fresh):
+    """Prints the costs, and returns whether the budget holds."""
     own = sum(seconds for crate, seconds in shares.items() if crate in ours)
     print(f"compile: {total:.0f} s of processor time; {own:.0f} s of it for our own crates, "
           f"{sum(shares.values()) - own:.0f} s for those of registries, the rest for build scripts, C code and cargo")
@@ -158,7 +179,7 @@ def check(budget, total, shares, ours, fresh):
     if fresh:
         print(f"compile: the budget is not checked, since {fresh} crates were compiled before")
         return True
-    limit = tomllib.loads(budget.read_text())["compile_processor_seconds"]["limit"]
+    limit = limit_of(budget, "compile_processor_seconds")
     if total > limit:
         print(f"compile: {total:.0f} s are more than the budget of {limit} s in {budget}", file=sys.stderr)
     return total <= limit
@@ -167,22 +188,26 @@ def check(budget, total, shares, ours, fresh):
 def main():
     """Compiles; returns the exit code."""
     parser = argparse.ArgumentParser(description="compile the forebay binary, and show how far it is")
-    parser.add_argument("--budget", type=Path, help="print what each crate costs, and check the sum against this file")
-    budget = parser.parse_args().budget
+    parser.add_argument("--release", action="store_true", help="compile an optimised binary")
+    parser.add_argument("--budget", type=Path, help="check what the binary weighs against the limits in this file")
+    args = parser.parse_args()
+    budget, measures = args.budget, args.budget and not args.release
     subprocess.run(["cargo", "fetch", "--quiet", "--locked"], cwd=ROOT, check=True)
     packages = Packages()
     progress, env = Progress(packages.costs), dict(os.environ)
     before, start = children_seconds(), time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        if budget:
+        if measures:
             env |= {"RUSTC_WRAPPER": str(ROOT / "infra/compile/rustc_times.sh"), "RUSTC_TIMES": folder}
-        code = build(progress, env)
+        code = build(progress, env, args.release)
         fresh = len(progress.fresh)
         if code == 0 and fresh < len(progress.costs):
             print(f"compiled {len(progress.costs) - fresh} crates in {time.monotonic() - start:.0f} s")
-        if code == 0 and budget:
+        if code == 0 and measures:
             total = children_seconds() - before
-            code = 0 if check(budget, total, by_crate(folder), packages.ours, fresh) else 1
+            code = 0 if check_time(budget, total, by_crate(folder), packages.ours, fresh) else 1
+    if code == 0 and budget and args.release:
+        code = 0 if check_size(budget) else 1
     return code
 
 

@@ -67,7 +67,8 @@ pack() {
   tar -C "$work/tree" --sort=name --mtime=@1000000000 --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX -cf - . |
     gzip -9n >"$work/packed"
   sha256sum "$work/packed" | cut -d ' ' -f 1 >"$archive.sha256"
-  mv "$work/packed" "$archive"
+  cp "$work/packed" "$archive.$$" # in the same file system, so that `mv` is atomic
+  mv "$archive.$$" "$archive"
 }
 
 is_cached() {

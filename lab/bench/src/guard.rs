@@ -49,8 +49,13 @@ pub(crate) struct GuardArgs {
     #[arg(long, value_name = "CASE")]
     only: Option<Case>,
     /// Duration of each rate measurement in seconds
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
-    seconds: u64,
+    #[arg(long, value_name = "N", default_value = "5", value_parser = seconds)]
+    seconds: Duration,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let number = text.parse::<f64>().ok().filter(|number| (0.1..=3600.0).contains(number));
+    number.map(Duration::from_secs_f64).ok_or_else(|| "expected a number from 0.1 to 3600".to_owned())
 }
 
 impl GuardArgs {
@@ -61,7 +66,7 @@ impl GuardArgs {
 
 /// Compares with the baseline or the budget, or writes the baseline.
 pub(crate) async fn measure(args: &GuardArgs) -> Result<BenchReport, BenchError> {
-    let each = Duration::from_secs(args.seconds);
+    let each = args.seconds;
     match (&args.write, &args.counts) {
         (Some(commit), _) => write(args, commit, each).await,
         (None, Some(file)) => compare_counts(args, file, each).await,

@@ -10,6 +10,7 @@ use std::{
 };
 
 use bus::{Bus, Patience};
+use nix::sys::signal::Signal;
 use parking_lot::Mutex;
 use settings::Settings;
 use tempfile::TempDir;
@@ -164,6 +165,15 @@ impl Servers {
     /// Sends SIGKILL to nats-server, and waits until it has ended.
     pub fn kill_nats(&self) {
         (0..self.count()).for_each(|node| self.kill_node(node));
+    }
+
+    /// Sends a signal to all nodes of nats-server.
+    pub fn signal_nats(&self, signal: Signal) {
+        for node in 0..self.count() {
+            if let Some(process) = &*self.node(node).process.lock() {
+                process.signal(signal);
+            }
+        }
     }
 
     /// Starts nats-server again, on the same port and data.

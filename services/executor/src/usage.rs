@@ -151,22 +151,27 @@ mod tests {
     #[test]
     fn an_action_uses_what_it_was_granted_or_more_if_its_memory_grew() {
         let usage = Usage::new(ExecutorType::x86());
-        let of = |size: &Resources, seen: u64| {
+        // Checks that an action that began 3 seconds ago, and ran on while the test did, used that many units.
+        let uses = |size: &Resources, seen: u64, units: f64| {
+            let start = Instant::now();
             let key = begun(&usage, "g", 3, size);
             usage.set_memory(&key, seen);
-            (usage.end(&key).units() / 3.0, key)
+            let used = usage.end(&key).units() / units;
+            let most = 3.15 + start.elapsed().as_secs_f64();
+            assert!((2.85..most).contains(&used), "{used} instead of 3 to {most} s of {units} units");
+            key
         };
-        assert!((of(&slot(), 1 << 20).0 - 1.0).abs() < 0.05);
-        assert!((of(&Resources::new(4000, 1 << 20), 0).0 - 4.0).abs() < 0.2, "four processors");
-        assert!((of(&Resources::new(1000, 5_000_000_000), 0).0 - 2.0).abs() < 0.1, "granted memory");
-        let (grown, key) = of(&slot(), 5_000_000_000);
-        assert!((grown - 2.0).abs() < 0.1, "it used more memory");
-        assert_eq!(usage.end(&key), Esu::ZERO);
+        uses(&slot(), 1 << 20, 1.0);
+        uses(&Resources::new(4000, 1 << 20), 0, 4.0);
+        uses(&Resources::new(1000, 5_000_000_000), 0, 2.0);
+        let grown = uses(&slot(), 5_000_000_000, 2.0);
+        assert_eq!(usage.end(&grown), Esu::ZERO);
     }
 
     #[test]
     fn reports_count_each_second_once_and_end_with_zero() {
         let usage = Usage::new(ExecutorType::x86());
+        let start = Instant::now();
         let (a, b) = (begun(&usage, "a", 2, &slot()), begun(&usage, "b", 1, &slot()));
         let mut total = 0.0;
         let mut report = || {
@@ -181,7 +186,9 @@ mod tests {
         usage.end(&b);
         assert!(report());
         assert!(!report());
-        assert!((total - 5.0).abs() < 0.1, "{total}");
+        // Both ran on while the test did.
+        let most = 5.1 + 3.0 * start.elapsed().as_secs_f64();
+        assert!((4.9..most).contains(&total), "{total}, at most {most}");
     }
 
     proptest! {

@@ -6,7 +6,8 @@ use async_nats::{HeaderMap, Subscriber};
 use bytes::Bytes;
 use futures::StreamExt as _;
 use model::Sequence;
-use tracing::debug;
+use tokio::time::Instant;
+use tracing::{debug, warn};
 
 use crate::{
     Bus, BusError, Message, Stored,
@@ -71,6 +72,9 @@ impl<C: EntryChange> EntryChanges<C> {
 /// Number of values read at a time.
 const PAGE: usize = 500;
 
+/// Pause between two attempts to read a value.
+const RETRY_DELAY: Duration = Duration::from_millis(200);
+
 /// The values in key-value buckets.
 #[derive(Debug, Clone, Copy)]
 pub struct Buckets<'a> {
@@ -91,6 +95,25 @@ impl Buckets<'_> {
         match self.bus.stream(E::STREAM).last(&E::subject(key)).await? {
             Some(stored) => Ok((stored.sequence, read_value(&stored)?)),
             None => Ok((Sequence(0), None)),
+        }
+    }
+
+    /// Like [`Self::get`], for the start of a service: asks again for at most `patience`, since a nats-server that just
+    /// restarted may leave requests without an answer.
+    pub async fn get_patiently<E: Entry>(
+        self,
+        key: &E::Key,
+        patience: Duration,
+    ) -> Result<(Sequence, Option<E>), BusError> {
+        let end = Instant::now() + patience;
+        loop {
+            match self.get(key).await {
+                Err(BusError::Failed { what, source }) if Instant::now() < end => {
+                    warn!(error = &*source as &dyn std::error::Error, "{what} failed, asking again");
+                    tokio::time::sleep(RETRY_DELAY).await;
+                }
+                result => return result,
+            }
         }
     }
 

@@ -222,7 +222,7 @@ impl Buckets<'_> {
     /// announcement and the largest capacity ever announced apply. Returns the merged pool.
     pub async fn announce_pool(self, pool: &Pool) -> Result<Pool, BusError> {
         loop {
-            let (at, known) = self.get::<Pool>(&pool.name).await?;
+            let (at, known) = self.get_patiently::<Pool>(&pool.name, ANNOUNCE_PATIENCE).await?;
             let capacity = known.as_ref().map(|known| pool.capacity.max(&known.capacity));
             let merged = Pool { capacity: capacity.unwrap_or_else(|| pool.capacity.clone()), ..pool.clone() };
             if known.as_ref() == Some(&merged)
@@ -236,8 +236,10 @@ impl Buckets<'_> {
     /// Registers what a worker offers, so that builds that require it wait for such a worker.
     pub async fn announce_worker(self, properties: &WorkerProperties) -> Result<(), BusError> {
         let id = properties.id();
-        if self.get::<WorkerProperties>(&id).await?.1.is_none() {
-            self.put(&id, Some(properties)).await?;
+        let (at, known) = self.get_patiently::<WorkerProperties>(&id, ANNOUNCE_PATIENCE).await?;
+        if known.is_none() {
+            // The id is made of the properties: another writer has written the same.
+            self.compare_and_set(&id, properties, at, ANNOUNCE_PATIENCE).await?;
         }
         Ok(())
     }

@@ -53,7 +53,7 @@ impl InputRootsConfig {
             kept_entries_max: 200_000,
             kept_bytes_max: 20 << 30,
             kept_idle: Duration::from_secs(600),
-            stock: 512,
+            stock: 64,
             entries_max: 2_000_000,
             output_entries_max: 1_000_000,
             absolute_targets: AbsoluteTargets::Refused,

@@ -27,6 +27,8 @@ use crate::{StartError, clock, identity::remedy_for, join_store, metrics_server,
 /// program that starts it.
 pub type Running = std::pin::Pin<Box<dyn Future<Output = Result<(), crate::ServiceError>> + Send>>;
 
+/// Maximum time to wait for the farm's identity, which nats-server may not answer about while it restarts.
+const START_PATIENCE: Duration = Duration::from_secs(30);
 /// How long to wait for the farm's time. A service cannot work without it and is restarted.
 const CLOCK_PATIENCE: Duration = Duration::from_secs(5);
 /// Pause before the topology is checked again.
@@ -197,7 +199,7 @@ impl Context {
         if !self.settings.store.url.is_empty() || config.root.join(cas::STORE_ID).exists() {
             return Ok(config);
         }
-        let (_, record) = self.bus.buckets().get::<FarmRecord>(&()).await?;
+        let (_, record) = self.bus.buckets().get_patiently::<FarmRecord>(&(), START_PATIENCE).await?;
         let Some(known) = record.and_then(|record| record.cas) else { return Ok(config) };
         let Some(folder) = known.url.strip_prefix("file://").map(PathBuf::from) else {
             return Ok(CasConfig { backing: Some(known.url), ..config });

@@ -23,9 +23,11 @@ proptest! {
         let history = synthetic::history(seed);
         let mut random = Random::new(seed ^ 1);
         for mutation in Mutation::ALL {
-            let broken = mutation.apply(&history, &mut random);
-            prop_assert!(broken.is_some(), "nothing to break by {:?}", mutation);
-            let verdict = check(&broken.unwrap());
+            // A few of 100,000 histories have no place for some mutation: no worker died, for example.
+            let Some(broken) = mutation.apply(&history, &mut random) else {
+                return Err(TestCaseError::reject(format!("nothing to break by {mutation:?}")));
+            };
+            let verdict = check(&broken);
             prop_assert_eq!(verdict.broken(), BTreeSet::from([mutation.rule()]), "{:?}: {:?}", mutation, verdict.findings);
         }
     }

@@ -69,13 +69,15 @@ impl Store {
 /// Content that does not repeat.
 pub(crate) fn noise(length: usize, seed: u64) -> Bytes {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let words = std::iter::repeat_with(|| {
+    let mut content = Vec::with_capacity(length + 8);
+    while content.len() < length {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        state.to_le_bytes()
-    });
-    words.flatten().take(length).collect::<Vec<u8>>().into()
+        content.extend_from_slice(&state.to_le_bytes());
+    }
+    content.truncate(length);
+    content.into()
 }
 
 pub(crate) async fn read_all(

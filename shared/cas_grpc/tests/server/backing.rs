@@ -82,13 +82,15 @@ struct Machine {
 
 fn noise(size: usize, seed: u64) -> Bytes {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let next = move |_| {
+    let mut content = Vec::with_capacity(size + 8);
+    while content.len() < size {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        state.to_le_bytes()[0]
-    };
-    (0..size).map(next).collect::<Vec<u8>>().into()
+        content.extend_from_slice(&state.to_le_bytes());
+    }
+    content.truncate(size);
+    content.into()
 }
 
 async fn put(cas: &Cas, function: DigestFunction, size: usize) -> BlobDigest {

@@ -285,14 +285,18 @@ async fn services_that_heed_no_request_are_killed_and_none_outlives_its_owner() 
     let service = together.service("two", &["/bin/sh", "-c", &script], check);
     let mut services = Services::of(vec![service]);
     services.ready().await.unwrap();
-    assert!(is_running(&marker));
+    let becomes = async |running: bool| {
+        for _ in 0..1000 {
+            if is_running(&marker) == running {
+                return true;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        false
+    };
+    assert!(becomes(true).await, "the service does not run");
     drop(services);
-    let mut patience = 1000;
-    while is_running(&marker) && patience > 0 {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-        patience -= 1;
-    }
-    assert!(!is_running(&marker), "the service outlives its owner");
+    assert!(becomes(false).await, "the service outlives its owner");
 }
 
 /// Whether a process has this argument.

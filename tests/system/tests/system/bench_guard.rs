@@ -26,7 +26,7 @@ fn generous() -> Value {
 async fn guard(folder: &Path, option: &str, file: &str, content: &str) -> Output {
     let file = folder.join(file);
     std::fs::write(&file, content).unwrap();
-    let mut command = bare_command(&["bench", "guard", "--json", "--only", CASE, "--seconds", "1"]);
+    let mut command = bare_command(&["bench", "guard", "--json", "--only", CASE, "--seconds", "0.2"]);
     command.arg(option).arg(&file).env("TMPDIR", folder);
     Output::of(command).await
 }

@@ -32,7 +32,8 @@ impl Nodes {
             eprintln!("skipped: only root can make the nodes of devices");
             return None;
         }
-        let folder = tempfile::tempdir().unwrap();
+        // The sandbox shows nothing of the machine's /dev, where TMPDIR may be.
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
         fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
         for name in names {
             let path = folder.path().join(name);

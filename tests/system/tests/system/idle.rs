@@ -58,7 +58,7 @@ async fn quiet(root: u32) {
 }
 
 #[tokio::test]
-async fn an_idle_farm_uses_less_than_a_hundredth_of_a_core_and_is_quiet() {
+async fn an_idle_farm_uses_about_nothing_and_is_quiet() {
     let long = std::env::var_os("FOREBAY_LONG").is_some();
     let span = Duration::from_secs(if long { 60 } else { 10 });
     let servers = Servers::start().await;
@@ -73,10 +73,12 @@ async fn an_idle_farm_uses_less_than_a_hundredth_of_a_core_and_is_quiet() {
     tokio::time::sleep(span).await;
     let (after, sent) = (ticks(root), messages(&servers).await - sent_before);
     let used: u64 = after.iter().map(|(pid, ticks)| ticks - before.get(pid).unwrap_or(&0)).sum();
-    // A tick is a hundredth of a second.
+    // A tick is a hundredth of a second. An unoptimised program needs twice the time, and tests that run meanwhile slow
+    // it down.
     let share = used as f64 / 100.0 / span.as_secs_f64();
+    let most = if cfg!(debug_assertions) { 0.02 } else { 0.01 };
     let rate = sent as f64 / span.as_secs_f64();
     println!("idle: {:.2} % of a core, {rate:.1} messages a second", share * 100.0);
-    assert!(share < 0.01, "{:.2} % of a core: {before:?} {after:?}", share * 100.0);
+    assert!(share < most, "{:.2} % of a core: {before:?} {after:?}", share * 100.0);
     assert!(rate < 20.0, "{rate} messages a second");
 }

@@ -126,6 +126,7 @@ pub(crate) async fn upload_asking(
 pub(crate) struct Begun {
     /// Name of the operation.
     pub(crate) name: String,
+    first: reapi::longrunning::Operation,
     stream: tonic::Streaming<reapi::longrunning::Operation>,
 }
 
@@ -140,7 +141,7 @@ impl Begun {
         };
         let mut stream = remote.execution().execute(request).await.unwrap().into_inner();
         let first = stream.message().await.unwrap().unwrap();
-        Self { name: first.name, stream }
+        Self { name: first.name.clone(), first, stream }
     }
 
     /// Begins the execution with the default priority.
@@ -150,7 +151,8 @@ impl Begun {
 
     /// Waits for the end and returns the response.
     pub(crate) async fn ended(self) -> ExecuteResponse {
-        acting::ended(self.stream).await
+        // It had ended already if the client asked late.
+        if self.first.done { acting::response(self.first) } else { acting::ended(self.stream).await }
     }
 
     /// Waits for success and returns the output of the command.

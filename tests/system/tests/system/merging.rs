@@ -71,7 +71,7 @@ async fn standing_still(builder: Builder) -> (Farm, Marks, Vec<Machine>, usize, 
 async fn all_who_joined_get_the_result_of_a_copy_when_the_executor_stands_still() {
     // Only a copy can help: no lease expires.
     let builder = acting::builder().lease_ttl(600).env("FOREBAY_ACTION_HEDGES", "1");
-    let builder = builder.env("FOREBAY_ACTION_HEDGE_DELAY_MS", "1500");
+    let builder = builder.env("FOREBAY_ACTION_HEDGE_DELAY_MS", "4000");
     let (farm, marks, machines, holder, crowd) = standing_still(builder).await;
     all_get(crowd, &acting::remote(&farm).await, "it\n").await;
     assert_ne!(marks.holder("it", 1, &machines), holder);

@@ -89,6 +89,7 @@ pub(crate) async fn follow(
 
 #[tokio::test]
 async fn two_groups_share_as_their_quotas_say() {
+    const STARTS: usize = 2000;
     let farm = Farm::builder()
         .with("governor")
         .env("FOREBAY_GOVERNOR_TICK_MS", "500")
@@ -102,17 +103,17 @@ async fn two_groups_share_as_their_quotas_say() {
     let worker = farm.take("worker");
     drop(worker);
     // All builds wait before the first starts, and neither group runs out of builds.
-    queue(&farm, &["large", "small"], 4000, Priority::Batch, &request(&["true"])).await;
+    queue(&farm, &["large", "small"], STARTS, Priority::Batch, &request(&["true"])).await;
     farm.keep(farm.spawn("worker").await);
     let mut starts: BTreeMap<String, usize> = BTreeMap::new();
     follow(&farm, Duration::from_secs(90), |_, record| {
         if record.state() == State::InProgress {
             *starts.entry(record.build.group.to_string()).or_default() += 1;
         }
-        starts.values().sum::<usize>() == 4000
+        starts.values().sum::<usize>() == STARTS
     })
     .await;
-    let share = starts["large"] as f64 / 4000.0;
+    let share = starts["large"] as f64 / STARTS as f64;
     assert!((0.72..=0.78).contains(&share), "{starts:?}");
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use bus::{Bus, Patience};
 use farm::{Farm, SOON, Servers};
 use model::{BuildKey, Outcome, Priority};
+use nix::sys::signal::Signal;
 
 use crate::check::{ended_within, request, until};
 
@@ -156,4 +157,18 @@ async fn a_further_connection_waits_while_nats_server_is_away() {
     assert!(early.is_err(), "{early:?}");
     servers.start_nats().await;
     tokio::time::timeout(SOON, connecting).await.expect("the server is back").unwrap();
+}
+
+#[tokio::test]
+async fn a_worker_and_an_executor_start_although_nats_server_stands_still_for_longer_than_a_request_waits() {
+    let farm = Farm::builder().with_actions().without("worker").without("executor").start().await;
+    for service in ["worker", "executor"] {
+        let mut process = farm.start_unready(service, &[]);
+        until("it is connected", SOON, || process.log_text().contains("connected to nats-server")).await;
+        farm.servers.signal_nats(Signal::SIGSTOP);
+        // A request waits for 5 seconds.
+        tokio::time::sleep(Duration::from_secs(7)).await;
+        farm.servers.signal_nats(Signal::SIGCONT);
+        process.ready(SOON).await;
+    }
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use farm::{Farm, SOON};
-use model::{BuildKey, BuildRequest, Outcome, State};
+use model::{BuildKey, BuildRequest, Heartbeat, Outcome, State, WorkspaceState};
 use nix::sys::signal::Signal;
 
 use crate::check::{BOUND, ended_as, processes_of, request, script, until};
@@ -146,8 +146,9 @@ async fn a_cancelled_build_is_killed_at_once_though_it_ignores_sigterm() {
 #[tokio::test]
 async fn a_cancelled_build_says_what_it_used() {
     let farm = Farm::builder().without("gateway").start().await;
-    let key = farm.submit("g", script("while :; do :; done")).await;
-    until("it runs", SOON, || !processes_of(key.id).is_empty()).await;
+    let flag = farm.folder().join("it-runs");
+    let key = farm.submit("g", script(&format!("touch {}; while :; do :; done", flag.display()))).await;
+    until("it runs", SOON, || flag.exists()).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     farm.client().cancel(&key, None).await.unwrap();
     let result = ended_as(&farm, &key, Outcome::Cancelled).await.result().unwrap().clone();
@@ -203,7 +204,11 @@ async fn an_offer_without_an_answer_is_taken_back_on_a_busy_farm() {
     let busy = farm.submit("g", script("sleep 2")).await;
     farm.wait_until(&busy, SOON, |record| record.state() == State::InProgress).await;
     // The only idle one, so that it gets the offer.
+    let mut heartbeats = farm.bus().listen::<Heartbeat>(&()).await.unwrap();
     let frozen = farm.spawn("worker").await;
+    let idle = |state: &WorkspaceState| matches!(state, WorkspaceState::Idle { .. });
+    let offers = async { while !heartbeats.next().await.unwrap().content.workspaces.iter().any(idle) {} };
+    tokio::time::timeout(SOON, offers).await.expect("the second worker has an idle workspace");
     frozen.pause();
     let offered = farm.submit("g", script("true")).await;
     let requests = (0..OTHERS).map(|_| farm.submit("h", script("sleep 0.02")));

@@ -221,10 +221,13 @@ pub(crate) fn pieces(
 /// Bytes that do not repeat, but compress to about half.
 pub(crate) fn noise(length: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    (0..length)
-        .map(|_| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            u8::try_from((state >> 33) & 15).unwrap()
-        })
-        .collect()
+    let mut content = Vec::with_capacity(length + 8);
+    while content.len() < length {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        content.extend_from_slice(&(state & 0x0f0f_0f0f_0f0f_0f0f).to_le_bytes());
+    }
+    content.truncate(length);
+    content
 }
