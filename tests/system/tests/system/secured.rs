@@ -295,7 +295,7 @@ async fn a_tenant_uses_the_command_line_for_its_groups_and_no_other() {
     };
     let all = run(&["watch", &build, "--json"]).await;
     let found = positions(&all);
-    assert!(found.len() > 3 && all.stdout.contains("line 1"), "{all:?}");
+    assert!(found.len() > 3 && all.stdout.contains(r#""kind":"console""#), "{all:?}");
     let rest = run(&["watch", &build, "--json", "--from", &found[1].to_string()]).await;
     assert_eq!(positions(&rest), found[2..], "{rest:?}");
     for command in ["get", "why"] {
