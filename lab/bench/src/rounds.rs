@@ -21,8 +21,8 @@ use crate::{
 
 /// Items of the first batch, which is not measured, and minimum items of the others.
 const WARM_UP: u64 = 200;
-/// Items of the batch whose messages are counted.
-const COUNTED: u64 = 1000;
+/// Shorter measurements compare no rates: one window suffices.
+const RATES_MIN: Duration = Duration::from_secs(1);
 
 /// Minimum processor time of a process in microseconds per item that the text shows.
 const SHOWN_MIN_US: f64 = 0.5;
@@ -49,12 +49,15 @@ pub(crate) struct Windows {
     pub(crate) spawns: Duration,
     /// Approximate length, since a batch has a fixed number of items.
     pub(crate) load: Duration,
+    /// Items of the batch whose messages are counted.
+    pub(crate) counted: u64,
 }
 
 impl Windows {
     /// Windows in which the load runs for twice `each`, and bare spawns for a little more than `each`.
     pub(crate) fn of(each: Duration) -> Self {
-        Self { rounds: 5, spawns: each / 5, load: each * 2 / 5 }
+        let (rounds, counted) = if each < RATES_MIN { (1, 400) } else { (5, 1000) };
+        Self { rounds, spawns: each / 5, load: each * 2 / 5, counted }
     }
 }
 
@@ -125,8 +128,8 @@ impl Rounds {
         }
         let items = rounds.iter().map(|round| round.items).sum();
         let counted = Counts::read(farm).await?.since(&before, items);
-        let batch = load.prepare(COUNTED).await?;
-        let counted = counted.with_messages(farm, COUNTED, load.run(batch)).await?;
+        let batch = load.prepare(windows.counted).await?;
+        let counted = counted.with_messages(farm, windows.counted, load.run(batch)).await?;
         Ok(Self { rounds, counted })
     }
 

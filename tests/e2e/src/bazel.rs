@@ -90,6 +90,7 @@ impl Bazel {
             format!("--output_user_root={}", place.folder("bazel/user").display()),
             format!("--output_base={}", base.display()),
             "--max_idle_secs=300".to_owned(),
+            "--host_jvm_args=-XX:TieredStopAtLevel=1".to_owned(),
         ];
         let debian = fs::canonicalize(&program).is_ok_and(|real| real.ends_with("bazel-4"));
         if !debian {

@@ -19,7 +19,7 @@ use crate::{
     acting,
     check::{ended, until},
     locked::{Calls, SHA256, bearer, channel, grpc, http, http_trusting, start},
-    warm::tools::has_bazel,
+    warm::tools::{has_bazel, make_bazel_workspace},
 };
 
 fn group(name: &str) -> Group {
@@ -475,7 +475,7 @@ async fn the_bazel_of_a_build_runs_actions_on_locked_gateways() {
     let farm = locks.without_tls(crate::jobs::builder()).start().await;
     let source = farm.folder().join("project");
     std::fs::create_dir(&source).unwrap();
-    std::fs::write(source.join("WORKSPACE"), "").unwrap();
+    make_bazel_workspace(&source);
     let rule = "genrule(name = \"it\", outs = [\"it.txt\"], cmd = \"echo made > $@\")\n";
     std::fs::write(source.join("BUILD"), rule).unwrap();
     let command = ["bazel", "build", "--spawn_strategy=remote", "--genrule_strategy=remote", "//:it"];

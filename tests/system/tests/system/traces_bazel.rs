@@ -17,7 +17,7 @@ use crate::{
     collector::{Collector, Received, hex, named, orphans},
     marks::Marks,
     traces::assert_filled,
-    warm::tools::has_bazel,
+    warm::tools::{has_bazel, make_bazel_workspace},
 };
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
@@ -84,7 +84,7 @@ async fn one_trace(collector: Collector) {
 
 fn write_project(source: &Path, marks: &Marks) {
     std::fs::create_dir(source).unwrap();
-    std::fs::write(source.join("WORKSPACE"), "").unwrap();
+    make_bazel_workspace(source);
     std::fs::write(source.join("it.sh"), marks.script("it")).unwrap();
     let rules = "genrule(name = \"it\", srcs = [\"it.sh\"], outs = [\"it.txt\"], cmd = \"sh $(SRCS) > $@\")\n\
                  genrule(name = \"all\", srcs = [\"it.txt\"], outs = [\"all.txt\"], cmd = \"cat $(SRCS) > $@\")\n";
