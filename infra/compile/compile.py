@@ -14,6 +14,7 @@ import json
 import os
 import re
 import resource
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -35,6 +36,8 @@ SHOWN_CRATES = 25
 # FLOOR_SECONDS of processor time to compile these.
 FLOOR_CRATES = ("async-nats", "rustls", "syn", "tokio")
 FLOOR_SECONDS = 22
+# Machines that differ by more than this factor cannot be compared.
+SPEED_MOST = 3
 
 
 def metadata():
@@ -123,7 +126,8 @@ class Progress:
 
 
 def build(progress, env, release):
-    """Runs cargo, which prints only warnings and errors; returns its exit code."""
+    """Runs cargo, which prints only warnings and errors; returns its exit code and the path of the binary."""
+    binary = None
     command = ["cargo", "build", "--quiet", "--locked", "--package", PACKAGE] + ["--release"] * release
     command += ["--message-format", "json-render-diagnostics"]
     with subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True) as cargo:
@@ -132,8 +136,10 @@ def build(progress, env, release):
             targets = message.get("target", {}).get("kind", [])
             if message.get("reason") == "compiler-artifact" and "custom-build" not in targets:
                 progress.add(message["package_id"], message["fresh"])
+                if message["target"]["name"] == PACKAGE and message["executable"]:
+                    binary = Path(message["executable"])
     progress.end()
-    return cargo.returncode
+    return cargo.returncode, binary
 
 
 def children_seconds():
@@ -159,21 +165,25 @@ def by_crate(folder):
 
 def limit_of(budget, name):
     """The limit of that name in the file."""
-    text = re.search(rf"^\[{name}\]\nlimit = (\d+)$", budget.read_text(), re.MULTILINE)
-    return int(text[1])
+    try:
+        found = re.search(rf"^\[{name}\]\nlimit = ([1-9]\d*)$", budget.read_text(), re.MULTILINE)
+    except (OSError, UnicodeDecodeError) as error:
+        sys.exit(f"compile: cannot read {budget}: {error}")
+    if not found:
+        sys.exit(f"compile: {budget} has no table {name} that begins with `limit = ` and a whole number")
+    return int(found[1])
 
 
-def check_size(budget):
+def check_size(limit, path):
     """Prints the size of the release, and returns whether the budget holds."""
-    path = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release" / PACKAGE
-    size, limit = path.stat().st_size / 2**20, limit_of(budget, "release_binary_mib")
+    size = path.stat().st_size / 2**20
     print(f"{path} has {size:.1f} MiB")
     if size > limit:
-        print(f"compile: {size:.1f} MiB are more than the budget of {limit} in {budget}", file=sys.stderr)
+        print(f"compile: {size:.1f} MiB are more than the budget of {limit}", file=sys.stderr)
     return size <= limit
 
 
-def check_time(budget, total, shares, ours, fresh):
+def check_time(limit, total, shares, ours, fresh):
     """Prints the costs, and returns whether the budget holds."""
     own = sum(seconds for crate, seconds in shares.items() if crate in ours)
     print(f"compile: {total:.0f} s of processor time; {own:.0f} s of it for our own crates, "
@@ -183,11 +193,15 @@ def check_time(budget, total, shares, ours, fresh):
     if fresh:
         print(f"compile: the budget is not checked, since {fresh} crates were compiled before")
         return True
-    limit, floor = limit_of(budget, "compile_processor_seconds"), sum(shares[crate] for crate in FLOOR_CRATES)
+    floor = sum(shares[crate] for crate in FLOOR_CRATES)
+    if not FLOOR_SECONDS / SPEED_MOST < floor < FLOOR_SECONDS * SPEED_MOST:
+        print(f"compile: {', '.join(FLOOR_CRATES)} need {floor:.1f} s instead of about {FLOOR_SECONDS} s: if they changed, "
+              "measure FLOOR_SECONDS again", file=sys.stderr)
+        return False
     scaled = total * FLOOR_SECONDS / floor
     print(f"compile: {', '.join(FLOOR_CRATES)} need {floor:.1f} s; where they need {FLOOR_SECONDS} s, all need {scaled:.0f} s")
     if scaled > limit:
-        print(f"compile: {scaled:.0f} s are more than the budget of {limit} s in {budget}", file=sys.stderr)
+        print(f"compile: {scaled:.0f} s are more than the budget of {limit} s", file=sys.stderr)
     return scaled <= limit
 
 
@@ -197,7 +211,8 @@ def main():
     parser.add_argument("--release", action="store_true", help="compile an optimised binary")
     parser.add_argument("--budget", type=Path, help="check what the binary weighs against the limits in this file")
     args = parser.parse_args()
-    budget, measures = args.budget, args.budget and not args.release
+    measures = args.budget and not args.release
+    limit = args.budget and limit_of(args.budget, "release_binary_mib" if args.release else "compile_processor_seconds")
     subprocess.run(["cargo", "fetch", "--quiet", "--locked"], cwd=ROOT, check=True)
     packages = Packages()
     progress, env = Progress(packages.costs), dict(os.environ)
@@ -205,17 +220,24 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         if measures:
             env |= {"RUSTC_WRAPPER": str(ROOT / "infra/compile/rustc_times.sh"), "RUSTC_TIMES": folder}
-        code = build(progress, env, args.release)
+        code, binary = build(progress, env, args.release)
         fresh = len(progress.fresh)
         if code == 0 and fresh < len(progress.costs):
             print(f"compiled {len(progress.costs) - fresh} crates in {time.monotonic() - start:.0f} s")
         if code == 0 and measures:
             total = children_seconds() - before
-            code = 0 if check_time(budget, total, by_crate(folder), packages.ours, fresh) else 1
-    if code == 0 and budget and args.release:
-        code = 0 if check_size(budget) else 1
+            code = 0 if check_time(limit, total, by_crate(folder), packages.ours, fresh) else 1
+    if code == 0 and limit and args.release:
+        code = 0 if check_size(limit, binary) else 1
     return code
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except FileNotFoundError as error:
+        sys.exit(f"compile: cannot start {error.filename}: install Rust from https://rustup.rs")
+    except subprocess.CalledProcessError as error:
+        sys.exit(f"compile: `{shlex.join(error.cmd)}` failed, see above")

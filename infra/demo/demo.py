@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
-TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-FOREBAY = Path(os.environ.get("FOREBAY_BIN", TARGET / "debug/forebay")).resolve()
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target")
+FOREBAY = Path(os.environ.get("FOREBAY_BIN") or TARGET / "debug/forebay").resolve()
 START_SECONDS, STOP_SECONDS, DEMO_SECONDS = 60, 30, 600
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
 
 # The command that builds and tests each project, and the program that is kept.
 PROJECTS = {

@@ -33,7 +33,7 @@ case $name in
   *) usage ;;
 esac
 
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+here=$(CDPATH= cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 tools=$(cd "$here/../.." && pwd)/.tools
 # shellcheck source=infra/tools/apt.sh
 source "$here/../tools/apt.sh"

@@ -31,8 +31,8 @@ def prints(*command):
 
 def check_binary(path):
     """FOREBAY_BIN must be a forebay binary."""
-    if prints(path, "--version") is None:
-        raise NotReady(f"FOREBAY_BIN is {path}, which does not run; unset it to compile a binary")
+    if not (prints(path, "--version") or "").startswith("forebay "):
+        raise NotReady(f"FOREBAY_BIN is {path}, which is no forebay binary that runs here; unset it to compile one")
 
 
 def check_compiler():
@@ -60,8 +60,17 @@ def check_linker():
         source.write_text("#include <stdio.h>\nint main(void) { return 0; }\n")
         linked = subprocess.run(["cc", "-o", f"{folder}/check", source], stderr=subprocess.PIPE, text=True)
         if linked.returncode:
-            raise NotReady(f"cc cannot compile and link a program: {linked.stderr.strip().splitlines()[-1]}: "
+            reason = (linked.stderr.strip() or f"it ended with {linked.returncode}").splitlines()[-1]
+            raise NotReady(f"cc cannot compile and link a program: {reason}: "
                            "install gcc and libc6-dev")
+
+
+def check_commands():
+    """setup.sh can install commands as root only; others learn before the compilation what is missing."""
+    listed = re.search(r"^COMMANDS=\((.*)\)$", (ROOT / "infra/tools/setup.sh").read_text(), re.MULTILINE)[1].split()
+    missing = [name for name in listed if not shutil.which(name)]
+    if missing and (os.geteuid() or not shutil.which("apt-get")):
+        raise NotReady(f"please install with your package manager: {' '.join(missing)}")
 
 
 def check_kernel():
@@ -76,6 +85,7 @@ def prepare():
     """Leaves the binary and the tools ready."""
     binary = os.environ.get("FOREBAY_BIN")
     check_kernel()
+    check_commands()
     if binary:
         check_binary(binary)
     else:

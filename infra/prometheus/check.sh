@@ -3,7 +3,7 @@
 # infra/tools/prometheus.sh installs promtool; tests/tidy checks the names in all of these.
 set -euo pipefail
 
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+here=$(CDPATH= cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 PATH=$here/../../.tools/bin:$PATH
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

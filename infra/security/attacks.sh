@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the tests of the attacks that the documents list, and writes the results into docs/security.md.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+CDPATH= cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 result=0
 cargo nextest run --workspace --profile attacks -E 'test(/(^|::)(chaos_a_hostile_tenant|[nghsbco][0-9]+)_/)' || result=$?

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Records what each kind of process sends while the tests run, and compares it with the rights of its role.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+CDPATH= cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 traffic=$(mktemp -d)
 trap 'rm -rf "$traffic"' EXIT

@@ -17,17 +17,17 @@ LIGHTHOUSE_PACKAGE=lighthouse@12.8.2 # the last one for Node.js before 22.19
 LIGHTHOUSE_DATE=2026-11-20
 SOURCES=(zlib bzip2 lua)
 
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+here=$(CDPATH= cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 tools=$(cd "$here/../.." && pwd)/.tools
 PATH=${PATH//"$tools/bin:"/} # check the machine itself, not the results of an earlier run
 # shellcheck source=infra/tools/apt.sh
 source "$here/apt.sh"
 
 case ${1:-} in
-  '') all= wanted=(bazel moto_server azurite-blob schemathesis openapi-spec-validator chromium chromium-headless chromedriver openid-provider) ;;
+  '') all= wanted=(bazel moto_server azurite-blob schemathesis openapi-spec-validator chromium chromedriver openid-provider) ;;
   --all)
     all=1
-    wanted=(bazel moto_server azurite-blob schemathesis openapi-spec-validator chromium chromium-headless chromedriver openid-provider
+    wanted=(bazel moto_server azurite-blob schemathesis openapi-spec-validator chromium chromedriver openid-provider
       lighthouse bazel-2.1 bst)
     ;;
   *) echo "usage: clients.sh [--all]" >&2 && exit 2 ;;
@@ -106,7 +106,7 @@ wrapper() {
   local path=$tools/bin/$1
   shift
   rm -f "$path"
-  printf '#!/bin/sh\nexec %s "$@"\n' "${*@Q}" >"$path"
+  printf '#!%s\nexec %s "$@"\n' "$BASH" "${*@Q}" >"$path"
   chmod +x "$path"
 }
 
@@ -166,12 +166,10 @@ find_node() {
 install_chromium() {
   local browser driver
   if ! find_chromium && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-    echo "clients: installing chromium chromium-driver chromium-headless-shell"
-    apt_install chromium chromium-driver chromium-headless-shell fonts-dejavu-core
+    echo "clients: installing chromium chromium-driver"
+    apt_install chromium chromium-driver fonts-dejavu-core
   fi
   find_chromium || return 1
-  # The shell starts in a third of the processor time.
-  ln -sfn "$(command -v chromium-headless-shell || echo "$browser")" "$tools/bin/chromium-headless"
   ln -sfn "$browser" "$tools/bin/chromium"
   ln -sfn "$driver" "$tools/bin/chromedriver"
 }
@@ -248,7 +246,8 @@ if command -v flock >/dev/null; then # of two concurrent runs, the second finds 
 fi
 
 choose_npm_cache
-rm -rf "$tools/absent"
+# From here on it is incomplete until all is installed.
+rm -rf "$tools"/clients.stamp* "$tools/absent"
 for name in "${SOURCES[@]}"; do "$here/../demo/fetch.sh" "$name"; done
 install_bazel
 install_tls_of_bazel || absent tls-of-bazel "it needs Debian's libnetty-tcnative-jni and libapr1"

@@ -8,7 +8,7 @@ SUITE=bookworm
 COMPILER=11 # not the compiler of Debian 12, which the machine may have
 PACKAGES=(mmdebstrap bubblewrap umoci skopeo docker-registry)
 
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+here=$(CDPATH= cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 tools=$(cd "$here/../.." && pwd)/.tools
 # shellcheck source=infra/tools/apt.sh
 source "$here/apt.sh"

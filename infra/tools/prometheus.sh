@@ -4,7 +4,7 @@
 # start a system service.
 set -euo pipefail
 
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+here=$(CDPATH= cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 tools=$(cd "$here/../.." && pwd)/.tools
 PATH=${PATH//"$tools/bin:"/} # check the machine itself, not the results of an earlier run
 # shellcheck source=infra/tools/apt.sh

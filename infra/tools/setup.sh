@@ -9,7 +9,7 @@ FAKETIME=libfaketimeMT.so.1
 COMMANDS=(git gcc make tar xz bzip2 curl python3)
 declare -A PACKAGES=([gcc]='gcc libc6-dev' [xz]=xz-utils [curl]='curl ca-certificates')
 
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+here=$(CDPATH= cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 tools=$(cd "$here/../.." && pwd)/.tools
 PATH=${PATH//"$tools/bin:"/} # check the machine itself, not the results of an earlier run
 # shellcheck source=infra/tools/apt.sh
@@ -68,7 +68,7 @@ python_packages() {
 # wrapper NAME ASSIGNMENT PROGRAM: .tools/bin/NAME runs PROGRAM with the assignment in its environment.
 wrapper() {
   rm -f "$tools/bin/$1"
-  printf '#!/bin/sh\n%sexec %s "$@"\n' "${2:+$2 }" "${3@Q}" >"$tools/bin/$1"
+  printf '#!%s\n%sexec %s "$@"\n' "$BASH" "${2:+$2 }" "${3@Q}" >"$tools/bin/$1"
   chmod +x "$tools/bin/$1"
 }
 
@@ -182,6 +182,7 @@ if command -v flock >/dev/null; then # of two concurrent runs, the second finds 
   if is_complete; then exit 0; fi
 fi
 
+rm -f "$tools/stamp"
 install_commands
 if has_nats; then
   python_packages -r "$here/requirements.txt"

@@ -233,7 +233,7 @@ fn capabilities(profile: &TempDir, look: Look) -> Value {
     }
     json!({
         "browserName": "chrome",
-        "goog:chromeOptions": { "binary": farm::tool("chromium-headless"), "args": arguments },
+        "goog:chromeOptions": { "binary": farm::tool("chromium"), "args": arguments },
         "goog:loggingPrefs": { "browser": "WARNING" },
     })
 }

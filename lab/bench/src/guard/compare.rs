@@ -91,16 +91,16 @@ pub(crate) struct Counts {
 }
 
 impl CaseFigures {
-    /// The figure, unless others used the processors: then the services work in smaller batches, and each action costs up
-    /// to a quarter more.
+    /// The figure, unless it is a rate and others used the processors: each action costs up to a quarter more then, since
+    /// services work in smaller batches. Counts are always compared: a check that can be left out guards nothing.
     fn get(&self, figure: GuardedFigure) -> Option<f64> {
         let undisturbed = |value| self.rates.throughput_ratio.map(|_| value);
         match figure {
             GuardedFigure::ThroughputRatio => self.rates.throughput_ratio,
             GuardedFigure::ProcessorRatio => undisturbed(self.rates.processor_ratio),
             GuardedFigure::StoredMessages => Some(self.counts.stored_messages),
-            GuardedFigure::Messages => undisturbed(self.counts.messages),
-            GuardedFigure::RedisCommands => undisturbed(self.counts.redis_commands),
+            GuardedFigure::Messages => Some(self.counts.messages),
+            GuardedFigure::RedisCommands => Some(self.counts.redis_commands),
         }
     }
 }

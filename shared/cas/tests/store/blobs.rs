@@ -198,6 +198,7 @@ async fn when_full_only_what_is_there_is_taken() {
         assert!(matches!(store.cas.put_file(SHA, &source, take).await, Err(CasError::Full)));
         assert_eq!(std::fs::read(&source).unwrap(), new, "it stays with its owner");
     }
+    std::fs::remove_file(&source).unwrap();
     std::fs::write(&source, "there").unwrap();
     assert_eq!(store.cas.put_file(SHA, &source, false).await.unwrap(), there);
     store.cas.set_full(false);

@@ -89,6 +89,10 @@ async fn files_directories_and_what_is_not_there() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s11_stored_files_belong_to_us_and_are_read_only() {
+    // Only files of another user are linked.
+    if owner().is_none() {
+        return;
+    }
     let rig = Rig::new();
     let result = act(&rig, "echo content > out; chmod 6777 out", &outputs(&["out"])).await.unwrap();
     let digest = from_proto(result.output_files[0].digest.as_ref().unwrap(), SHA).unwrap();
@@ -99,6 +103,10 @@ async fn s11_stored_files_belong_to_us_and_are_read_only() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hidden_writers_cannot_change_what_was_stored() {
+    // Only files of another user are linked.
+    if owner().is_none() {
+        return;
+    }
     let rig = Rig::new();
     // A second name elsewhere, and attributes on the file.
     let result = act(&rig, "echo one > out; ln out other; chmod 666 out", &outputs(&["out"])).await.unwrap();

@@ -22,7 +22,7 @@ use reapi::{
 use tempfile::TempDir;
 
 /// The user that runs actions.
-pub(crate) const NOBODY: Owner = Owner { uid: 65534, gid: 65534 };
+const NOBODY: Owner = Owner { uid: 65534, gid: 65534 };
 
 pub(crate) const SHA: DigestFunction = DigestFunction::Sha256;
 
@@ -58,7 +58,7 @@ impl Rig {
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
         fs::create_dir(dir.path().join("slots")).unwrap();
         let cas = Cas::open(CasConfig::new(dir.path().join("cas"))).unwrap();
-        let mut config = InputRootsConfig::new(cas.clone(), dir.path().join("roots"), Some(NOBODY));
+        let mut config = InputRootsConfig::new(cas.clone(), dir.path().join("roots"), owner());
         // Removing each of them takes a while.
         config.stock = 8;
         change(&mut config);
@@ -172,7 +172,12 @@ pub(crate) fn tree(nodes: &[(&str, Node)]) -> (BlobDigest, Vec<(BlobDigest, byte
     (digest, blobs)
 }
 
-/// Runs a shell script in an input root as the user `nobody`.
+/// The user of actions: this one, if only root may give files to others.
+pub(crate) fn owner() -> Option<Owner> {
+    rustix::process::geteuid().is_root().then_some(NOBODY)
+}
+
+/// Runs a shell script in an input root as the user of actions.
 pub(crate) fn run(root: &InputRoot, script: &str) -> Output {
     let mut command = Command::new("/bin/sh");
     command
@@ -180,8 +185,8 @@ pub(crate) fn run(root: &InputRoot, script: &str) -> Output {
         .current_dir(root.path())
         .env_clear()
         .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
-    if rustix::process::geteuid().is_root() {
-        command.uid(NOBODY.uid).gid(NOBODY.gid);
+    if let Some(owner) = owner() {
+        command.uid(owner.uid).gid(owner.gid);
     }
     command.output().unwrap()
 }

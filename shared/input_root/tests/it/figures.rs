@@ -19,7 +19,7 @@ fn forgetful(rig: Rig) -> Rig {
     let Rig { dir, cas, roots, slots } = rig;
     drop((cas, roots));
     let cas = cas::Cas::open(cas::CasConfig::new(dir.path().join("cas"))).unwrap();
-    let config = input_root::InputRootsConfig::new(cas.clone(), dir.path().join("roots"), Some(NOBODY));
+    let config = input_root::InputRootsConfig::new(cas.clone(), dir.path().join("roots"), owner());
     Rig { roots: input_root::InputRoots::open(config).unwrap(), dir, cas, slots }
 }
 

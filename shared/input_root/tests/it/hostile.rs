@@ -141,6 +141,10 @@ async fn nor_what_is_hidden_in_attributes_of_directories() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_action_cannot_change_a_linked_input() {
+    // Only files of another user are linked.
+    if owner().is_none() {
+        return;
+    }
     let rig = Rig::new();
     let digest = sample(&rig).await;
     let root = rig.prepare(&digest).await;

@@ -33,6 +33,7 @@ fn budgets() -> Budgets {
 fn assert_within(name: &str, measured: usize) {
     let budget = budgets().others.remove(name).unwrap();
     let Budget { limit, reason, .. } = budget;
+    assert!(measured > limit / 2, "{name}: {measured} are so few that the measurement or the limit is wrong");
     assert!(measured <= limit, "{name}: {measured} are more than the budget of {limit} ({reason})");
 }
 

