@@ -1,23 +1,26 @@
 //! Builds the command lines of bubblewrap.
 
-use std::borrow::Cow;
-use std::env;
-use std::ffi::OsString;
-use std::fs;
-use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
+mod call;
+mod program;
+mod setup;
+#[cfg(test)]
+mod tests;
 
-use invariant::impossible;
-use nix::unistd::{AccessFlags, access};
+use std::borrow::Cow;
+use std::fs;
+use std::path::{Path, PathBuf};
+
 use shim::User;
 
+pub(crate) use self::call::{Call, SlotNetwork, by_file, within};
+use self::call::{bind, bind_option, put, put_hosts, put_image, put_network, put_parents, put_proc_masks};
+pub(crate) use self::program::advice;
+pub use self::setup::Bubblewrap;
+use self::setup::is_covered;
 use crate::error::SandboxError;
 use crate::image_root::ImageRoot;
 use crate::loader::put_libraries;
 use crate::own_parts::OwnParts;
-use crate::private::private;
 
 /// The folder that contains the input root, as commands see it.
 pub const INSIDE: &str = "/forebay";
@@ -25,68 +28,8 @@ pub const INSIDE: &str = "/forebay";
 pub(crate) const INSIDE_ROOT: &str = "/forebay/root";
 /// The private folders that are emptied between the commands of a kept sandbox.
 pub(crate) const PRIVATE: [&str; 3] = ["/tmp", "/dev/shm", "/dev/mqueue"];
-/// Paths of the host that are visible by default.
-const SYSTEM: [&str; 10] =
-    ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/sys"];
-
-/// Folders that the private ones of a sandbox cover: what is shown or hidden below them is mounted after these.
-const COVERED: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
-
-/// The file with the names of machines.
-const HOSTS: &str = "/etc/hosts";
-
-/// Settings of the programs of the machine, among them private ones.
-const SETTINGS: &str = "/etc";
-
-/// Passwords and keys of the machine: a worker that is root could read them inside, too.
-const SECRETS: [&str; 8] = [
-    "/etc/shadow",
-    "/etc/shadow-",
-    "/etc/gshadow",
-    "/etc/gshadow-",
-    "/etc/sudoers",
-    "/etc/sudoers.d",
-    "/etc/ssl/private",
-    "/etc/forebay",
-];
-
-/// Files of `/proc` about the memory, keys and timers of the machine.
-const MASKED_FILES: [&str; 5] =
-    ["/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/sched_debug", "/proc/latency_stats"];
-/// Folders of `/proc` about its disks and its power supply.
-const MASKED_FOLDERS: [&str; 2] = ["/proc/scsi", "/proc/acpi"];
-/// The right of other users to read a file.
-const OTHERS_READ: u32 = 0o004;
-/// Settings of the kernel in `/proc`. The user root may write them without any capability.
-const READ_ONLY: [&str; 5] = ["/proc/sys", "/proc/bus", "/proc/irq", "/proc/fs", "/proc/sysrq-trigger"];
-
 /// The largest size of a file system in memory that bubblewrap accepts.
 const SIZE_MOST: u64 = i64::MAX.unsigned_abs();
-
-/// How to start bubblewrap, and which parts of the host are visible.
-#[derive(Debug, Clone)]
-pub struct Bubblewrap {
-    /// Its name or path; a name is searched in `PATH`.
-    pub program: PathBuf,
-    /// The files and folders of the host that commands can read. Missing paths are left out; a symbolic
-    /// link stays a link.
-    pub read_only: Vec<PathBuf>,
-    /// Files that commands cannot read, and folders that they see as empty, although they are below one of
-    /// `read_only`: the data folder.
-    pub hidden: Vec<PathBuf>,
-    /// Whether system calls are refused that only few programs need and most escapes use.
-    pub filter: bool,
-    /// Maximum bytes in `/tmp` and in `/dev/shm`, each of which is in memory; half of the machine's memory if absent.
-    pub tmp_bytes_max: Option<u64>,
-}
-
-impl Default for Bubblewrap {
-    fn default() -> Self {
-        let read_only = SYSTEM.map(PathBuf::from).to_vec();
-        let hidden = SECRETS.map(PathBuf::from).to_vec();
-        Self { program: "bwrap".into(), read_only, hidden, filter: true, tmp_bytes_max: None }
-    }
-}
 
 /// What sandboxed commands reach over the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,17 +40,6 @@ pub enum Network {
     Loopback,
     /// Nothing, if system calls are filtered; else as `Loopback`.
     None,
-}
-
-/// The network of the commands of a slot.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum SlotNetwork<'a> {
-    /// One that bubblewrap creates: only processes in the same sandbox.
-    Own,
-    /// All that the machine reaches.
-    Host,
-    /// That of the shim, which others share. The file has the names of their machine.
-    Shared { hosts: &'a Path },
 }
 
 /// One command and what its own sandbox contains.
@@ -139,35 +71,7 @@ impl<'a> Alone<'a> {
     }
 }
 
-/// A command line of bubblewrap, without the program to execute.
-pub(crate) type Call = Vec<OsString>;
-
 impl Bubblewrap {
-    /// The same with more that commands can read.
-    #[must_use]
-    pub fn showing(mut self, paths: impl IntoIterator<Item = PathBuf>) -> Self {
-        for path in paths {
-            // What is visible already, such as `/sbin`, may be a link, which can be made only once.
-            if !self.read_only.iter().any(|shown| path.starts_with(shown)) {
-                self.read_only.push(path);
-            }
-        }
-        self
-    }
-
-    /// The same with more that commands do not see.
-    #[must_use]
-    pub fn hiding(mut self, paths: impl IntoIterator<Item = PathBuf>) -> Self {
-        self.hidden.extend(paths);
-        self
-    }
-
-    /// The same without the settings of the machine that only the user of this process can read.
-    pub(crate) fn hiding_private_settings(self) -> Self {
-        let private = private(Path::new(SETTINGS), &self.read_only);
-        self.hiding(private)
-    }
-
     /// The sandbox of a slot, with its folder at [`INSIDE`].
     pub(crate) fn kept(&self, work: &Path, network: SlotNetwork<'_>) -> Result<Call, SandboxError> {
         let mut call = self.begin_kept(network)?;
@@ -262,21 +166,6 @@ impl Bubblewrap {
         Ok(call)
     }
 
-    /// The path of the program.
-    pub(crate) fn find(&self) -> Result<PathBuf, SandboxError> {
-        // Without a current folder, absolute paths still work.
-        let here = env::current_dir().unwrap_or_default();
-        let path = env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
-        let folders = env::split_paths(&path).map(|folder| here.join(folder).join(&self.program));
-        let named = self.program.components().count() > 1;
-        let found = if named {
-            Some(here.join(&self.program))
-        } else {
-            folders.into_iter().find(|path| path.is_file() && access(path, AccessFlags::X_OK).is_ok())
-        };
-        found.ok_or_else(|| SandboxError::NoBubblewrap { program: self.program.clone() })
-    }
-
     /// The sandbox of the builds of a workspace: `folder` is readable at its own path, and `places` in it are writable.
     /// Each of them is a mount, which cannot be moved or replaced.
     pub(crate) fn workspace(
@@ -350,32 +239,6 @@ impl Bubblewrap {
         Ok(call)
     }
 
-    /// Executes nothing in this sandbox: the error says what bubblewrap reported, and how to fix it.
-    pub(crate) fn attempt(call: Call) -> Result<(), SandboxError> {
-        let mut arguments = call.into_iter();
-        let Some(program) = arguments.next() else {
-            impossible!("the command line of bubblewrap is empty");
-            return Ok(());
-        };
-        let mut command = std::process::Command::new(&program);
-        while let Some(argument) = arguments.next() {
-            // This call passes no descriptors.
-            if argument == "--json-status-fd" || argument == "--add-seccomp-fd" {
-                arguments.next();
-            } else {
-                command.arg(argument);
-            }
-        }
-        let output = command.arg("/bin/true").env_clear().stdin(Stdio::null()).output();
-        let output = output.map_err(|source| SandboxError::file("executing", &program, source))?;
-        if output.status.success() {
-            return Ok(());
-        }
-        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        let advice = advice(&said);
-        Err(SandboxError::Bubblewrap { said, advice })
-    }
-
     fn put_filter(&self, call: &mut Call) {
         if self.filter {
             for descriptor in shim::FILTER_DESCRIPTORS {
@@ -392,58 +255,6 @@ impl Bubblewrap {
         Ok(call)
     }
 
-    fn put_system(&self, call: &mut Call) {
-        self.put_shown(call, |path| !is_covered(path));
-        // The link also leads there while the mounts are made: data folders may be below `/var/tmp`.
-        put(call, &["--dir", "/var", "--dir", "/run", "--symlink", "../tmp", "/var/tmp"]);
-    }
-
-    /// What the host shows, without what is hidden in it, as far as `is_part` accepts the path.
-    fn put_shown(&self, call: &mut Call, is_part: impl Fn(&Path) -> bool) {
-        for path in self.read_only.iter().filter(|path| is_part(path)) {
-            if let Ok(target) = fs::read_link(path) {
-                call.extend(["--symlink".into(), target.into(), path.into()]);
-            } else if path.exists() {
-                put_parents(call, path);
-                call.extend(["--ro-bind".into(), path.into(), path.into()]);
-            }
-        }
-        self.put_masks(call, is_part);
-    }
-
-    /// The hidden files and folders, at the paths at which they would be visible. If others were hidden, commands would
-    /// learn that they exist.
-    fn masked(&self) -> Vec<PathBuf> {
-        let shown = || self.read_only.iter().filter(|shown| fs::read_link(shown).is_err());
-        let inside = |path: PathBuf| {
-            shown().filter_map(move |shown| {
-                let below = path.strip_prefix(shown.canonicalize().ok()?).ok()?.to_owned();
-                // Without a trailing slash, which a file must not have.
-                let at = within(shown, &below);
-                // A private folder of the sandbox covers it already.
-                (is_covered(&at) == is_covered(shown)).then_some(at)
-            })
-        };
-        self.hidden.iter().filter_map(|path| path.canonicalize().ok()).flat_map(inside).collect()
-    }
-
-    fn put_masks(&self, call: &mut Call, is_part: impl Fn(&Path) -> bool) {
-        for path in self.masked().into_iter().filter(|path| is_part(path)) {
-            if path.is_dir() {
-                call.extend(["--tmpfs".into(), path.into()]);
-            } else {
-                call.extend(["--ro-bind".into(), "/dev/null".into(), path.into()]);
-            }
-        }
-    }
-
-    /// After all mounts below them: nothing can be written where hidden folders are.
-    fn put_hidden_read_only(&self, call: &mut Call) {
-        for path in self.masked().into_iter().filter(|path| path.is_dir()) {
-            call.extend(["--remount-ro".into(), path.into()]);
-        }
-    }
-
     fn put_devices(&self, call: &mut Call, tmp: bool, as_root: bool) {
         put(call, &["--proc", "/proc", "--dev", "/dev"]);
         put_proc_masks(call, as_root);
@@ -454,188 +265,5 @@ impl Bubblewrap {
             }
             put(call, &["--tmpfs", folder]);
         }
-    }
-}
-
-/// The program of a command line, and its arguments without the last, `--`, as bubblewrap reads them from a file: the
-/// processes of a sandbox can read the command line of bubblewrap, which must not name folders of the host.
-pub(crate) fn by_file(call: Call) -> (OsString, Vec<u8>) {
-    let mut call = call.into_iter();
-    let program = call.next().unwrap_or_default();
-    let mut bytes = Vec::with_capacity(4096);
-    for argument in call.filter(|argument| argument != "--") {
-        bytes.extend_from_slice(argument.as_bytes());
-        bytes.push(0);
-    }
-    (program, bytes)
-}
-
-/// Whether a path is below a folder that a private one of the sandbox covers.
-fn is_covered(path: &Path) -> bool {
-    COVERED.iter().any(|own| path != Path::new(own) && path.starts_with(own))
-}
-
-/// A path below another, without a trailing slash.
-pub(crate) fn within(root: &Path, path: &Path) -> PathBuf {
-    root.join(path).components().collect()
-}
-
-fn put(call: &mut Call, arguments: &[&str]) {
-    call.extend(arguments.iter().map(OsString::from));
-}
-
-/// The folders above a path, which other users can enter: those that bubblewrap creates for a mount are its own user's.
-fn put_parents(call: &mut Call, path: &Path) {
-    let mut above: Vec<&Path> = path.ancestors().skip(1).filter(|it| it.parent().is_some()).collect();
-    above.reverse();
-    for folder in above {
-        call.extend(["--dir".into(), folder.into()]);
-    }
-}
-
-/// Hides what `/proc` shows of the machine, as far as the user of the commands may be able to read it: each mount costs time.
-/// Only root can write to the others, and bubblewrap protects only folders that are writable themselves.
-fn put_proc_masks(call: &mut Call, as_root: bool) {
-    let is_shown = |path: &&str| fs::metadata(path).is_ok_and(|of| as_root || of.mode() & OTHERS_READ != 0);
-    for path in MASKED_FILES.into_iter().filter(is_shown) {
-        put(call, &["--ro-bind", "/dev/null", path]);
-    }
-    for path in MASKED_FOLDERS.into_iter().filter(is_shown) {
-        put(call, &["--tmpfs", path, "--remount-ro", path]);
-    }
-    for path in READ_ONLY.into_iter().filter(|path| as_root && Path::new(path).exists()) {
-        put(call, &["--ro-bind", path, path]);
-    }
-}
-
-fn put_network(call: &mut Call, network: SlotNetwork<'_>) {
-    match network {
-        SlotNetwork::Own => put(call, &["--unshare-net"]),
-        SlotNetwork::Host | SlotNetwork::Shared { .. } => {}
-    }
-}
-
-/// How the files of an image are mounted.
-fn bind_option(image: &ImageRoot) -> &'static str {
-    if image.writable_bytes.is_some() { "--bind" } else { "--ro-bind" }
-}
-
-/// The files of an image, mounted by the option `how`, and of the host only what the kernel says about the machine.
-fn put_image(call: &mut Call, how: &str, root: &Path, network: SlotNetwork<'_>) {
-    call.extend([how.into(), root.into(), "/".into()]);
-    put(call, &["--ro-bind", "/sys", "/sys"]);
-    match network {
-        SlotNetwork::Own => {}
-        SlotNetwork::Host => {
-            for path in ["/etc/resolv.conf", HOSTS] {
-                if let Ok(file) = Path::new(path).canonicalize() {
-                    call.extend(["--ro-bind".into(), file.into(), path.into()]);
-                }
-            }
-        }
-        // Every image has the file.
-        SlotNetwork::Shared { hosts } => call.extend(["--ro-bind".into(), hosts.into(), HOSTS.into()]),
-    }
-}
-
-/// The names of other machines, among the files of the host.
-fn put_hosts(call: &mut Call, network: SlotNetwork<'_>) {
-    match network {
-        SlotNetwork::Host => put_resolver(call),
-        SlotNetwork::Shared { hosts } if Path::new(HOSTS).exists() => {
-            call.extend(["--ro-bind".into(), hosts.into(), HOSTS.into()]);
-        }
-        // There is nothing to know, or no place for it.
-        SlotNetwork::Own | SlotNetwork::Shared { .. } => {}
-    }
-}
-
-/// The file with name servers, if a link in `/etc` leads to it.
-fn put_resolver(call: &mut Call) {
-    let path = Path::new("/etc/resolv.conf");
-    if let Ok(target) = path.canonicalize()
-        && target != path
-    {
-        call.extend(["--ro-bind".into(), target.clone().into(), target.into()]);
-    }
-}
-
-fn bind(call: &mut Call, from: &Path, to: &str) {
-    call.extend(["--bind".into(), from.into(), to.into()]);
-}
-
-/// How to fix the problem that bubblewrap reported.
-pub(crate) fn advice(said: &str) -> &'static str {
-    let any = |parts: &[&str]| parts.iter().any(|part| said.contains(part));
-    if any(&["Can't mount proc", "mount proc"]) {
-        "this container hides parts of /proc: run it with /proc unmasked, or choose the sandbox `none`"
-    } else if any(&["uid map", "new namespace", "unshare", "clone", "RTM_NEWADDR"]) {
-        "allow user namespaces (sysctl kernel.unprivileged_userns_clone=1, user.max_user_namespaces, \
-         kernel.apparmor_restrict_unprivileged_userns=0; in a container seccomp and CAP_SYS_ADMIN), or choose the \
-         sandbox `none`"
-    } else if any(&["Unknown option"]) {
-        "install bubblewrap 0.8 or newer, or choose the sandbox `none`"
-    } else {
-        "fix that, or choose the sandbox `none`"
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_missing_is_named() {
-        let bubblewrap = Bubblewrap { program: "no-such-bwrap".into(), ..Bubblewrap::default() };
-        let error = bubblewrap.find().unwrap_err().to_string();
-        assert!(error.contains("no-such-bwrap") && error.contains("install"), "{error}");
-    }
-
-    #[test]
-    fn complaints_get_an_advice() {
-        assert!(advice("bwrap: setting up uid map: Permission denied").contains("user namespaces"));
-        assert!(advice("bwrap: Can't mount proc on /newroot/proc").contains("/proc unmasked"));
-        assert!(advice("bwrap: Unknown option --size").contains("0.8"));
-    }
-
-    #[test]
-    fn the_data_folder_is_hidden_where_it_would_show() {
-        let hidden = vec!["/usr/lib".into(), "/home".into()];
-        let bubblewrap = Bubblewrap { program: "/bin/true".into(), hidden, ..Bubblewrap::default() };
-        let call = bubblewrap.kept(Path::new("/work"), SlotNetwork::Own).unwrap();
-        let at = |text: &str| call.iter().position(|argument| argument == text);
-        assert!(at("/usr/lib") > at("/usr") && at("/home").is_none(), "{call:?}");
-    }
-
-    #[test]
-    fn what_is_shown_below_a_private_folder_is_mounted_after_it() {
-        let folder = tempfile::tempdir_in("/tmp").unwrap();
-        let data = folder.path().join("data");
-        fs::create_dir(&data).unwrap();
-        let usual = Bubblewrap { program: "/bin/true".into(), ..Bubblewrap::default() };
-        let bubblewrap = usual.showing([folder.path().to_owned(), "/tmp".into()]).hiding([data.clone()]);
-        for call in [
-            bubblewrap.kept(Path::new("/work"), SlotNetwork::Own).unwrap(),
-            bubblewrap.alone(Alone::in_root(Path::new("/work"))).unwrap(),
-        ] {
-            let at = |path: &Path| call.iter().rposition(|argument| argument == path).unwrap();
-            let at_tmpfs = |path: &Path| {
-                call.windows(2).position(|pair| pair[0] == "--tmpfs" && pair[1] == path).unwrap()
-            };
-            assert!(at_tmpfs(Path::new("/tmp")) < at(folder.path()), "{call:?}");
-            assert!(at_tmpfs(&data) > at(folder.path()), "{call:?}");
-        }
-    }
-
-    #[test]
-    fn room_is_the_least_that_is_allowed_and_what_bubblewrap_takes() {
-        let usual = Bubblewrap { program: "/bin/true".into(), ..Bubblewrap::default() };
-        let size = |most| {
-            let call = usual.with_room(most).alone(Alone::in_root(Path::new("/work"))).unwrap();
-            let at = call.iter().position(|argument| argument == "--size")?;
-            call.get(at + 1)?.to_str()?.parse::<u64>().ok()
-        };
-        assert_eq!([size([None, None]), size([Some(9), Some(7)])], [None, Some(7)]);
-        assert_eq!([size([Some(0), None]), size([None, Some(u64::MAX)])], [Some(1), Some((1 << 63) - 1)]);
     }
 }
