@@ -35,8 +35,10 @@ const DELIVERIES_MAX: i64 = 150;
 
 /// Handles requests of one priority until the service stops, then finishes those in progress.
 pub(crate) async fn serve(context: Context, intake: Intake, priority: Priority) -> Result<(), ServiceError> {
+    let outside = context.bus.outside().await;
+    let outside = outside.map_err(|error| ServiceError::failed("connecting for requests", error))?;
     let name = jetstream::request_consumer(priority);
-    let queue = jetstream::open(&context.bus, stream::REQUESTS, &name).await?;
+    let queue = jetstream::open(outside, stream::REQUESTS, &name).await?;
     let limits = Limits { at_once: concurrency(priority), batch: None, drain: PATIENCE };
     let handle = |delivery| {
         let (context, intake) = (context.clone(), intake.clone());
@@ -128,6 +130,10 @@ pub(crate) async fn process(
 fn read(limits: &RequestLimits, message: &Published, now: Millis) -> Result<model::Accepted, Refused> {
     let refuse =
         |message: String, id: Option<BuildId>| Refused { error: ErrorCode::InvalidRequest, message, id };
+    if let Some(fault) = message.fault() {
+        let id = message.message_id().and_then(|id| Some(id.parse::<RequestId>().ok()?.id()));
+        return Err(refuse(format!("the message cannot be read: {fault}"), id));
+    }
     let named = message.message_id().map(str::parse::<RequestId>).transpose();
     let named = named.map_err(|error| refuse(format!("header Nats-Msg-Id: {error}"), None))?;
     let header_id = named.as_ref().map(RequestId::id);

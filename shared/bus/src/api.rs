@@ -17,6 +17,7 @@ use model::{
     ReportRequest, TargetsReply, TargetsRequest, TestGridReply, TestGridRequest, TestsReply, TestsRequest,
     ToolInvocationsReply, ToolInvocationsRequest, WhyReply, WhyRequest, WorkerView,
 };
+use tracing::debug;
 
 use crate::{
     Bus, BusError, Encoding, Published, ToClient,
@@ -130,7 +131,8 @@ impl Bus {
         version: &str,
         description: &str,
     ) -> Result<ApiService, BusError> {
-        let started = self.client.service_builder().description(description).start(name, version).await;
+        let client = &self.outside().await?.client;
+        let started = client.service_builder().description(description).start(name, version).await;
         Ok(ApiService(started.map_err(BusError::failed(format!("starting the service {name}")))?))
     }
 }
@@ -152,21 +154,17 @@ impl ApiService {
 pub struct ApiEndpoint(Endpoint);
 
 impl ApiEndpoint {
-    /// The next request; `None` after the service was stopped.
+    /// The next request; `None` after the service was stopped. One that cannot be read is answered with an error.
     pub async fn next(&mut self) -> Option<ApiRequest> {
-        let mut request = self.0.next().await?;
-        let received = &mut request.message;
-        // Moved, not copied: an answer needs only the reply subject.
-        let message = Message {
-            subject: received.subject.clone(),
-            reply: None,
-            payload: std::mem::take(&mut received.payload),
-            headers: received.headers.take(),
-            status: None,
-            description: None,
-            length: received.length,
-        };
-        Some(ApiRequest { message: Published::of(message), request })
+        loop {
+            let request = ApiRequest::of(self.0.next().await?);
+            let Some(fault) = request.message.fault() else { return Some(request) };
+            let refused =
+                ApiError::new(ErrorCode::InvalidRequest, format!("the message cannot be read: {fault}"));
+            if let Err(error) = request.answer(Encoding::Json, Err(refused)).await {
+                debug!(error = telemetry::error_chain(&error), "cannot answer a request that cannot be read");
+            }
+        }
     }
 }
 
@@ -178,6 +176,21 @@ pub struct ApiRequest {
 }
 
 impl ApiRequest {
+    fn of(mut request: Request) -> Self {
+        let received = &mut request.message;
+        // Moved, not copied: an answer needs only the reply subject.
+        let message = Message {
+            subject: received.subject.clone(),
+            reply: None,
+            payload: std::mem::take(&mut received.payload),
+            headers: received.headers.take(),
+            status: None,
+            description: None,
+            length: received.length,
+        };
+        Self { message: Published::of(message), request }
+    }
+
     /// Where the answer goes.
     pub(crate) fn reply(&self) -> Option<async_nats::Subject> {
         self.request.message.reply.clone()

@@ -19,6 +19,7 @@ use crate::{
     BusError, Denied, FarmClock,
     admission::Admission,
     denials::{Denials, name_of},
+    screen::Screen,
 };
 
 /// Whether to wait for a server that is not available.
@@ -44,6 +45,10 @@ pub struct Bus {
     server: Arc<Server>,
     /// Whether the user may read streams, once it was asked.
     pub(crate) reads_streams: Arc<OnceCell<bool>>,
+    /// The relay that the connection passes through.
+    screen: Option<Arc<Screen>>,
+    name: Arc<str>,
+    outside: Arc<OnceCell<Self>>,
 }
 
 /// Signals reconnections: replies awaited before one will not arrive.
@@ -83,6 +88,8 @@ pub struct LiveConnection {
     denials: Denials,
     admission: Admission,
     reconnects: watch::Receiver<u64>,
+    /// The relay that the connection passes through.
+    screen: Option<Arc<Screen>>,
 }
 
 /// What a connection is for.
@@ -90,6 +97,8 @@ pub struct LiveConnection {
 enum Kind {
     /// All uses: the connection of a [`Bus`], which metrics describe.
     Main,
+    /// Requests and calls, which strangers send.
+    Outside,
     /// Subscriptions that keep so many unread messages.
     Live(usize),
 }
@@ -97,7 +106,7 @@ enum Kind {
 impl Kind {
     fn capacity(self) -> usize {
         match self {
-            Self::Main => SUBSCRIPTION_CAPACITY,
+            Self::Main | Self::Outside => SUBSCRIPTION_CAPACITY,
             Self::Live(capacity) => capacity,
         }
     }
@@ -113,7 +122,8 @@ impl LiveConnection {
             admission: admission.clone(),
             last_error: Mutex::default(),
         });
-        let client = options(server)?
+        let Route { options, name, addresses, screen } = Route::of(server, name, kind).await?;
+        let client = options
             .name(name)
             .connection_timeout(Duration::from_secs(5))
             .request_timeout(Some(REQUEST_TIMEOUT))
@@ -136,9 +146,9 @@ impl LiveConnection {
                     }
                 }
             })
-            .connect(addresses(&server.url)?)
+            .connect(addresses)
             .await?;
-        Ok(Self { client, denials, admission, reconnects })
+        Ok(Self { client, denials, admission, reconnects, screen })
     }
 
     /// Signals every reconnection from now on.
@@ -146,6 +156,31 @@ impl LiveConnection {
         let mut receiver = self.reconnects.clone();
         receiver.mark_unchanged();
         Reconnects(receiver)
+    }
+}
+
+/// How a connection reaches nats-server.
+struct Route {
+    options: ConnectOptions,
+    name: String,
+    addresses: Vec<ServerAddr>,
+    screen: Option<Arc<Screen>>,
+}
+
+impl Route {
+    async fn of(server: &Server, name: &str, kind: Kind) -> Result<Self, ConnectError> {
+        let addresses = addresses(&server.url)?;
+        if !matches!(kind, Kind::Outside) {
+            return Ok(Self { options: options(server)?, name: name.to_owned(), addresses, screen: None });
+        }
+        let screen = Screen::start(server, addresses).await?;
+        Ok(Self {
+            // The relay chooses the server, and encrypts.
+            options: proving(server)?.ignore_discovered_servers(),
+            name: screen.name(&format!("{name} outside")),
+            addresses: vec![screen.url().parse()?],
+            screen: Some(Arc::new(screen)),
+        })
     }
 }
 
@@ -204,12 +239,18 @@ impl Bus {
     ) -> Result<Self, BusError> {
         let server = Arc::new(server.into());
         usable(&server)?;
-        connected(&server, patience, || Self::connect_once(&server, name)).await
+        connected(&server, patience, || Self::connect_once(&server, name, Kind::Main)).await
     }
 
-    async fn connect_once(server: &Arc<Server>, name: &str) -> Result<Self, ConnectError> {
-        let LiveConnection { client, denials, admission, reconnects } =
-            LiveConnection::connect(server, name, Kind::Main).await?;
+    /// Another connection, for what strangers send: a message that cannot be parsed does not end it. Waits for a server.
+    pub async fn outside(&self) -> Result<&Self, BusError> {
+        let connect = || Self::connect_once(&self.server, &self.name, Kind::Outside);
+        self.outside.get_or_try_init(|| connected(&self.server, Patience::Wait, connect)).await
+    }
+
+    async fn connect_once(server: &Arc<Server>, name: &str, kind: Kind) -> Result<Self, ConnectError> {
+        let LiveConnection { client, denials, admission, reconnects, screen } =
+            LiveConnection::connect(server, name, kind).await?;
         let js = jetstream::ContextBuilder::new()
             .timeout(REQUEST_TIMEOUT)
             .ack_timeout(ACK_TIMEOUT)
@@ -220,8 +261,21 @@ impl Bus {
         }
         tokio::spawn(clock.clone().remeasure(client.clone(), reconnects.clone()));
         let server = Arc::clone(server);
-        let (elections, reads_streams) = (Arc::default(), Arc::default());
-        Ok(Self { client, denials, admission, js, clock, reconnects, elections, server, reads_streams })
+        let (elections, reads_streams, outside) = (Arc::default(), Arc::default(), Arc::default());
+        Ok(Self {
+            client,
+            denials,
+            admission,
+            js,
+            clock,
+            reconnects,
+            elections,
+            server,
+            reads_streams,
+            screen,
+            name: name.into(),
+            outside,
+        })
     }
 
     /// Waits for a request on `subject`, which the server may deny.
@@ -318,6 +372,7 @@ impl Bus {
             denials: self.denials.clone(),
             admission: self.admission.clone(),
             reconnects: self.reconnects.clone(),
+            screen: self.screen.clone(),
         }
     }
 
@@ -340,6 +395,9 @@ impl Bus {
 
     /// Flushes buffered messages and closes the connection; each of the two steps takes at most `limit`.
     pub async fn close(&self, limit: Duration) {
+        if let Some(outside) = self.outside.get() {
+            Box::pin(outside.close(limit)).await;
+        }
         if let Err(error) = self.flush(limit).await {
             debug!(error = telemetry::error_chain(&error), "before closing the connection");
         }
@@ -370,8 +428,13 @@ fn usable(server: &Server) -> Result<(), BusError> {
 
 /// Options of a connection with the credentials of the server, or else with the user in its URL.
 pub(crate) fn options(server: &Server) -> Result<ConnectOptions, BusError> {
+    with_tls(proving(server)?, &server.credentials)
+}
+
+/// The same without TLS.
+fn proving(server: &Server) -> Result<ConnectOptions, BusError> {
     let credentials = &server.credentials;
-    let options = match credentials.user()? {
+    Ok(match credentials.user()? {
         None => match user_in_url(server)? {
             None => ConnectOptions::new(),
             Some((user, password)) => ConnectOptions::with_user_and_password(user, password),
@@ -384,8 +447,7 @@ pub(crate) fn options(server: &Server) -> Result<ConnectOptions, BusError> {
             };
             ConnectOptions::with_auth_callback(prove).custom_inbox_prefix(user.inbox())
         }
-    };
-    with_tls(options, credentials)
+    })
 }
 
 /// Options of a connection as `user` with this key, which is in no file.

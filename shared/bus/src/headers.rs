@@ -42,6 +42,9 @@ pub(crate) const KV_OPERATION: &str = "KV-Operation";
 pub(crate) const MARKER_REASON: &str = "Nats-Marker-Reason";
 pub(crate) const MESSAGE_ID: &str = "Nats-Msg-Id";
 
+/// Set by the relay on a message that the client library cannot parse: why.
+pub(crate) const UNREADABLE: &str = "Forebay-Unreadable";
+
 /// On the message that ends an answer of several: whether there are more.
 pub(crate) const MORE: &str = "Forebay-More";
 

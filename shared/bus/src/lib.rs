@@ -43,6 +43,7 @@ mod rejection;
 mod request_id;
 mod resolver;
 mod rights;
+mod screen;
 mod several;
 mod stored;
 mod stored_stream;

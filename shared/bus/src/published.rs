@@ -10,7 +10,7 @@ use model::{BuildRequest, Group, Priority};
 
 use crate::{
     Bus, BusError, Encoding, LeaseChange, Message as _, RequestSubject,
-    headers::{CALLER, CONTENT_TYPE, TRACEPARENT, header, message_id, traceparent},
+    headers::{CALLER, CONTENT_TYPE, TRACEPARENT, UNREADABLE, header, message_id, traceparent},
 };
 
 /// Filter that matches every subject.
@@ -60,6 +60,12 @@ impl Published {
     /// Value of the header `Nats-Msg-Id`.
     pub fn message_id(&self) -> Option<&str> {
         message_id(self.0.headers.as_ref())
+    }
+
+    /// Why the message cannot be read, if its subject or its headers are malformed. Its subject and its headers are then those
+    /// parts that can be read.
+    pub fn fault(&self) -> Option<&str> {
+        header(self.0.headers.as_ref(), UNREADABLE)
     }
 
     /// The W3C trace context, from header `traceparent`.
@@ -145,10 +151,11 @@ impl Bus {
 
     /// Subscribes to build requests from now on.
     pub async fn published_requests(&self) -> Result<PublishedRequests, BusError> {
+        let client = &self.outside().await?.client;
         let mut subscribed = Vec::new();
         for priority in Priority::ALL {
             let subject = RequestSubject::filter(priority);
-            let requests = self.client.subscribe(subject.clone()).await;
+            let requests = client.subscribe(subject.clone()).await;
             subscribed.push(requests.map_err(BusError::failed(format!("subscribing to {subject}")))?);
         }
         Ok(PublishedRequests(select_all(subscribed)))

@@ -36,12 +36,16 @@ fn ticks(root: u32) -> BTreeMap<u32, u64> {
     parents.keys().copied().filter(|pid| below(*pid) && ours(pid)).filter_map(used).collect()
 }
 
-async fn messages(servers: &Servers) -> u64 {
+/// A number in the state of nats-server.
+pub(crate) async fn varz(servers: &Servers, name: &str) -> u64 {
     let url = format!("http://{}/varz", servers.monitor_address(0));
     let text = crate::http::client().get(url).send().await.unwrap().text().await.unwrap();
     let varz: serde_json::Value = serde_json::from_str(&text).unwrap();
-    let count = |name: &str| varz.get(name).and_then(serde_json::Value::as_u64).unwrap();
-    count("in_msgs") + count("out_msgs")
+    varz.get(name).and_then(serde_json::Value::as_u64).unwrap()
+}
+
+async fn messages(servers: &Servers) -> u64 {
+    varz(servers, "in_msgs").await + varz(servers, "out_msgs").await
 }
 
 /// Waits until the work of the start is done: no process uses a tick for half a second.

@@ -107,6 +107,7 @@ mod top;
 mod traces;
 mod traces_bazel;
 mod two_farms;
+mod unreadable;
 mod up;
 mod warm;
 mod watch;
