@@ -49,6 +49,8 @@ impl WorkerFolder {
         // Locked before it gets its name: another worker that starts now must not treat it as a dead worker's folder.
         let new = root.join(format!("{NEW}{name}"));
         fs::create_dir_all(&new)?;
+        // Builds of all tenants write below it, also set-user-ID programs of the worker's user.
+        fs::set_permissions(&new, fs::Permissions::from_mode(OWNER))?;
         let lock = fs::File::create(new.join("lock"))?;
         let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock)
             .map_err(|(_, error)| io::Error::from(error))?;

@@ -6,6 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use disk::Confined;
+
 /// Caches of tools, and the data that tools find their servers by.
 const CACHES: [&str; 14] = [
     ".cache",
@@ -31,9 +33,12 @@ pub(crate) fn clear(home: &Path) -> io::Result<()> {
         let _ = fs::remove_file(home);
         return fs::create_dir_all(home);
     }
+    let root = Confined::at(home)?;
     let mut folders = vec![PathBuf::new()];
     while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(home.join(&folder))? {
+        // Not by path: what the last build left may replace the folder by a link meanwhile.
+        let opened = root.folder(&folder)?;
+        for entry in opened.entries()? {
             let entry = entry?;
             let (path, is_folder) = (folder.join(entry.file_name()), entry.file_type()?.is_dir());
             if is_folder && CACHES.iter().any(|cache| Path::new(cache) == path) {

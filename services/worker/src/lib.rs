@@ -9,7 +9,6 @@ mod build_run;
 mod build_secrets;
 mod claim;
 mod command;
-mod confined;
 mod console;
 mod control;
 mod disk_limit;

@@ -1,20 +1,23 @@
 //! Stores the files that a build's output globs match.
 
 use std::{
-    fs::FileType,
+    fs::{FileType, Metadata},
+    io,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
 
-use cas::{Cas, CasError, PutProgress};
+use cas::{Cas, CasError, Given, PutProgress};
+use disk::Confined;
 use globset::GlobSet;
 use invariant::impossible;
 use jobs::passing_code;
 use model::{
     BlobDigest, Digest, DigestFunction, OutputFile, OutputNotKept, Reason, ReasonCode, output_globs,
 };
+use nix::errno::Errno;
 use policy::store_stall_limit;
 
 use crate::stall::unless_stalled;
@@ -26,6 +29,7 @@ const ENTRY_BYTES: usize = 160;
 
 struct Found {
     relative: String,
+    /// Resolved: no part of it is a link.
     path: PathBuf,
     size: u64,
     executable: bool,
@@ -116,15 +120,14 @@ async fn keep(
     let globs = output_globs(patterns)?;
     let folder = root.to_owned();
     let walked = tokio::task::spawn_blocking(move || {
-        let mut walk = Walk { root: &folder, globs: &globs, found: Vec::new(), left_out: Vec::new() };
-        walk.folder(&folder).map(|()| (walk.found, walk.left_out))
+        let mut walk = Walk::of(&folder, &globs)?;
+        walk.all().map(|()| (walk.found, walk.left_out))
     });
-    let lost = |error: &dyn std::fmt::Display| Reason {
+    let walked = walked.await.map_err(io::Error::other).and_then(|walked| walked);
+    let (mut found, mut not_kept) = walked.map_err(|error| Reason {
         code: ReasonCode::OutputNotKept,
         message: format!("cannot search for the outputs: {error}"),
-    };
-    let (mut found, mut not_kept) =
-        walked.await.map_err(|error| lost(&error))?.map_err(|error| lost(&error))?;
+    })?;
     found.sort_by(|a, b| a.relative.cmp(&b.relative));
     let missing = missing(patterns, &found)?;
     not_kept.extend(folders(root, &missing));
@@ -158,7 +161,7 @@ async fn store(to: &OutputStore<'_>, found: Vec<Found>) -> Result<Vec<OutputFile
     };
     let paths = found.iter().map(|file| file.path.clone()).collect();
     let largest = found.iter().map(|file| file.size).max().unwrap_or_default();
-    let storing = cas.put_files_with_progress(DigestFunction::Sha256, paths, false, progress);
+    let storing = cas.put_files_with_progress(DigestFunction::Sha256, paths, Given::Watched, progress);
     let stored = to.unless_stalled(storing, store_stall_limit(largest, *wait_left)).await?;
     if let Some(error) = stored.error {
         let file = found.get(stored.digests.len()).map_or("", |file| file.relative.as_str());
@@ -226,66 +229,142 @@ fn explained(missing: Vec<String>, not_kept: &[OutputNotKept]) -> Vec<MissingOut
     missing.into_iter().map(explain).collect()
 }
 
+/// A search for the files that globs match. What the build left may replace folders by links meanwhile, which are not followed.
 struct Walk<'a> {
-    root: &'a Path,
+    /// The folder to search, as a resolved path.
+    root: PathBuf,
+    opened: Confined,
     globs: &'a GlobSet,
     found: Vec<Found>,
     left_out: Vec<OutputNotKept>,
 }
 
-impl Walk<'_> {
+impl<'a> Walk<'a> {
+    fn of(folder: &Path, globs: &'a GlobSet) -> io::Result<Self> {
+        let root = folder.canonicalize()?;
+        let opened = Confined::open(&root)?;
+        Ok(Self { root, opened, globs, found: Vec::new(), left_out: Vec::new() })
+    }
+
     /// Collects files only, and no links out of the workspace; a link to a file inside is stored as that file.
-    fn folder(&mut self, folder: &Path) -> std::io::Result<()> {
-        for entry in std::fs::read_dir(folder)? {
-            let entry = entry?;
-            let path = entry.path();
-            let kind = entry.file_type()?;
-            if kind.is_dir() {
-                self.folder(&path)?;
-                continue;
-            }
-            let Ok(relative) = path.strip_prefix(self.root) else {
-                impossible!("{} is not below {}", path.display(), self.root.display());
-                continue;
+    fn all(&mut self) -> io::Result<()> {
+        // One folder is open at a time, however deep they are.
+        let mut folders = vec![PathBuf::new()];
+        while let Some(folder) = folders.pop() {
+            let opened = match self.opened.folder(&folder) {
+                Err(error) if error.kind() == io::ErrorKind::InvalidFilename => {
+                    self.leave_out(&folder, "its path is too long");
+                    continue;
+                }
+                Err(error) if is_gone(&error) => {
+                    self.leave_out(&folder, "it was replaced meanwhile");
+                    continue;
+                }
+                opened => opened?,
             };
-            if !self.globs.is_match(relative) {
-                continue;
-            }
-            match self.file(&path, relative, kind) {
-                Ok(found) => self.found.push(found),
-                Err(reason) => {
-                    let path = relative.to_string_lossy().into_owned();
-                    self.left_out.push(OutputNotKept { path, reason: reason.to_owned() });
+            for entry in opened.entries()? {
+                let entry = entry?;
+                let (path, kind) = (folder.join(entry.file_name()), entry.file_type()?);
+                if kind.is_dir() {
+                    folders.push(path);
+                } else if self.globs.is_match(&path) {
+                    match self.file(&path, kind) {
+                        Ok(found) => self.found.push(found),
+                        Err(reason) => self.leave_out(&path, reason),
+                    }
                 }
             }
         }
         Ok(())
     }
 
+    fn leave_out(&mut self, path: &Path, reason: &str) {
+        let path = model::brief(path.to_string_lossy().into_owned());
+        self.left_out.push(OutputNotKept { path, reason: reason.to_owned() });
+    }
+
     /// The file to store, or why it cannot be stored.
-    fn file(&self, path: &Path, relative: &Path, kind: FileType) -> Result<Found, &'static str> {
+    fn file(&self, path: &Path, kind: FileType) -> Result<Found, &'static str> {
         // A client could not request a path that is not UTF-8.
-        let name = relative.to_str().ok_or("its name is not UTF-8")?;
+        let name = path.to_str().ok_or("its name is not UTF-8")?;
         if !kind.is_file() && !kind.is_symlink() {
             return Err("it is a pipe, a socket or a device");
         }
-        let real = path.canonicalize().map_err(|_| "it is a broken link")?;
-        let inside = self.root.canonicalize().map_err(|_| "the workspace is gone")?;
-        if !real.starts_with(&inside) {
-            return Err("it is a link out of the workspace");
-        }
-        let meta = std::fs::metadata(&real).map_err(|_| "its metadata cannot be read")?;
+        let real = if kind.is_symlink() {
+            let real = self.root.join(path).canonicalize().map_err(|_| "it is a broken link")?;
+            real.strip_prefix(&self.root).map_err(|_| "it is a link out of the workspace")?.to_owned()
+        } else {
+            path.to_owned()
+        };
+        let meta: Metadata = self.opened.metadata(&real).map_err(|_| "its metadata cannot be read")?;
         if !meta.is_file() {
             return Err("it is a link to something that is not a file");
         }
         let executable = meta.permissions().mode() & 0o111 != 0;
-        Ok(Found { relative: name.to_owned(), path: real, size: meta.len(), executable })
+        Ok(Found { relative: name.to_owned(), path: self.root.join(real), size: meta.len(), executable })
     }
+}
+
+/// Whether a folder that was there is now something else.
+fn is_gone(error: &io::Error) -> bool {
+    let error = error.raw_os_error().map(Errno::from_raw);
+    matches!(error, Some(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
+    use cas::CasConfig;
+
     use super::*;
+    use crate::testing::Exchanges;
+
+    #[tokio::test]
+    async fn s10_a_folder_that_becomes_a_link_gives_no_other_file() {
+        let place = tempfile::tempdir().unwrap();
+        let [root, outside] = ["root", "outside"].map(|name| place.path().join(name));
+        for folder in [&root.join("out"), &outside] {
+            fs::create_dir_all(folder).unwrap();
+        }
+        for number in 0..50 {
+            fs::write(root.join(format!("out/f{number}")), "mine").unwrap();
+            fs::write(outside.join(format!("f{number}")), "secret").unwrap();
+        }
+        let cas = Cas::open(CasConfig::new(place.path().join("store"))).unwrap();
+        let progress = Arc::default();
+        let store = OutputStore { cas: &cas, progress: &progress, wait_left: None };
+        let sources = [OutputSource { root: root.clone(), patterns: vec!["out/*".to_owned()] }];
+        let kept = keep_all(&store, &sources, u64::MAX).await.unwrap();
+        assert_eq!(kept.files.len(), 50);
+        let mine = kept.files[0].digest.clone();
+        let _exchanges = Exchanges::of(root.join("out"), &outside);
+        for _ in 0..200 {
+            let kept = keep_all(&store, &sources, u64::MAX).await;
+            let files = kept.map(|kept| kept.files).unwrap_or_default();
+            assert!(files.iter().all(|file| file.digest == mine), "{files:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn s10_folders_of_any_depth_need_one_descriptor() {
+        let place = tempfile::tempdir().unwrap();
+        let root = place.path().join("root");
+        fs::create_dir(&root).unwrap();
+        let mut folder = Confined::at(&root).unwrap();
+        for _ in 0..3_000 {
+            let below = folder.place("d");
+            fs::create_dir(below.path()).unwrap();
+            folder = folder.folder("d".as_ref()).unwrap();
+        }
+        fs::write(root.join("d/file"), "").unwrap();
+        let globs = output_globs(&["**".to_owned()]).unwrap();
+        let mut walk = Walk::of(&root, &globs).unwrap();
+        walk.all().unwrap();
+        assert_eq!(walk.found.len(), 1);
+        assert!(walk.left_out[0].reason.contains("too long"), "{:?}", walk.left_out);
+        disk::remove_tree(&root).unwrap();
+    }
 
     #[test]
     fn what_is_left_out_is_not_reported_as_missing_too() {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use cas::Cas;
-use disk::Reserve;
+use disk::{Confined, Reserve};
 use download::{DownloadError, Downloader, Reach};
 use futures::FutureExt as _;
 use jobs::passing_code;
@@ -17,7 +17,6 @@ use model::{BlobDigest, Context, Digest, DigestFunction, Reason, ReasonCode};
 use nix::errno::Errno;
 
 use crate::{
-    confined::{self, Confined},
     folder::RunFolder,
     git::{self, Repository, Wanted},
     prepare_step::{Fault, Fetch, FileWork, PrepareStep, Work, shell},
@@ -52,7 +51,7 @@ const PIECE: u64 = 64 << 20;
 /// Bytes of a tar record, the unit of tar's checkpoints.
 const TAR_RECORD: u64 = 10_240;
 /// Stops unpacking at the size limit: GNU tar counts the bytes it reads after decompression. As root, tar also makes
-/// devices, through which a build could reach the machine's disks.
+/// devices, through which a build could reach the machine's disks, and keeps owners and set-user-ID bits unless it is told not to.
 const UNPACK: &str = r#"ulimit -f "$(($3 * 20))"
 if tar --version 2>/dev/null | grep -q GNU; then
   export WORD="$4"
@@ -62,7 +61,7 @@ else
 fi
 file=$1 folder=$2
 shift 2
-tar "$@" -xf "$file" -C "$folder" || {
+tar "$@" --no-same-owner --no-same-permissions -xf "$file" -C "$folder" || {
   tar --version >/dev/null 2>&1 || exit 70
   exit 69
 }
@@ -243,7 +242,7 @@ async fn archive(
 /// Copies an archive of this machine: others may replace the file after its path was checked.
 async fn copy_archive(location: &str, to: &str, sources: &Sources) -> Result<(), Fault> {
     let path = sources.local(Path::new(location)).map_err(|Refusal(message)| unavailable(message))?;
-    let from = confined::open_file(&path)
+    let from = disk::open_file(&path)
         .map_err(|error| not_here(format!("cannot read archive {location}: {error}")))?;
     let written = |error: io::Error| Fault::Workspace(broken("copying the archive", &error));
     let mut files = (from, fs::File::create(to).map_err(written)?);

@@ -14,7 +14,7 @@ use nix::unistd::geteuid;
 use secrets::{BadSecret, SECRET_BYTES_MAX, Secret};
 use service::ServiceError;
 
-use crate::confined::Confined;
+use disk::Confined;
 
 /// Rights of others to read, write or execute a file.
 const OTHERS: u32 = 0o077;

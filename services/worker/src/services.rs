@@ -5,7 +5,7 @@ use std::{fs, io, path::Path, sync::Arc};
 
 use bus::ChunkFault;
 use command_services::{CommandServices, Failure, Parts, Stopped};
-use disk::Reserve;
+use disk::{Confined, Reserve};
 use images::Image;
 use model::{BuildLimits, Reason, ReasonCode, ServiceRequest, TaskLimits};
 use sandbox::{Cores, Sandbox, SandboxError, SlotConfig, StopMode};
@@ -14,7 +14,6 @@ use tracing::warn;
 
 use crate::{
     build_run::Run,
-    confined::Confined,
     ending::{Ended, Ending},
     folder::RunFolder,
     owner, prepare,

@@ -18,7 +18,7 @@ mod tree_source;
 use std::{
     collections::BTreeMap,
     fs, io,
-    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -27,7 +27,7 @@ use std::{
 };
 
 use bounds::Bounds;
-use disk::Reserve;
+use disk::{Confined, Place, Reserve};
 use manifest::{Entry, Kind, Manifest, Stamp};
 use source::Attributes;
 
@@ -68,7 +68,8 @@ impl Sync {
         let found = source.entries(&self.target, cancelled)?;
         self.progress.files_total.store(found.len() as u64, Ordering::Relaxed);
         let bounds = Bounds::new(cancelled, &self.target, self.reserve);
-        let mut work = Work { sync: self, source, before: &before, bounds, done: Done::default() };
+        let target = Target { root: Confined::at(&self.target)?, last: None };
+        let mut work = Work { sync: self, source, before: &before, target, bounds, done: Done::default() };
         work.remove_stale(&found)?;
         let mut now = BTreeMap::new();
         for (path, entry) in found {
@@ -80,7 +81,7 @@ impl Sync {
         // Done last, and children first: the folder's mode may forbid writing.
         for (path, _) in now.iter().rev().filter(|(_, entry)| entry.kind == Kind::Folder) {
             if let Some(attributes) = source.attributes(path, Kind::Folder) {
-                adopt_rights(&self.target.join(path), &attributes)?;
+                adopt_rights(&work.target.place(path)?, &attributes)?;
             }
         }
         let done = work.done;
@@ -91,10 +92,35 @@ impl Sync {
     }
 }
 
+/// The folder to bring entries to. What a build left may replace its folders by links, which are not followed.
+struct Target {
+    root: Confined,
+    /// The folder of the last entry.
+    last: Option<(PathBuf, Confined)>,
+}
+
+impl Target {
+    /// The entry at `path`. Fails if one of the folders above is none.
+    fn place(&mut self, path: &Path) -> io::Result<Place> {
+        let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+        let above = path.parent().unwrap_or(Path::new(""));
+        match &self.last {
+            Some((last, folder)) if last == above => Ok(folder.place(name)),
+            Some(_) | None => {
+                let folder = self.root.folder(above)?;
+                let place = folder.place(name);
+                self.last = Some((above.to_owned(), folder));
+                Ok(place)
+            }
+        }
+    }
+}
+
 struct Work<'a> {
     sync: &'a Sync,
     source: &'a dyn Source,
     before: &'a Manifest,
+    target: Target,
     bounds: Bounds<'a>,
     done: Done,
 }
@@ -104,19 +130,17 @@ impl Work<'_> {
     fn remove_stale(&mut self, found: &BTreeMap<PathBuf, Entry>) -> io::Result<()> {
         for (path, entry) in self.before.0.iter().rev().filter(|(path, _)| !found.contains_key(*path)) {
             self.bounds.check()?;
-            let target = self.sync.target.join(path);
-            // The build may have replaced a folder with a link: the files behind it are not ours.
-            if !has_real_parents(&self.sync.target, path) {
-                continue;
-            }
-            let removed = match (entry.kind, fs::symlink_metadata(&target)) {
+            // The build may have removed a folder, or replaced it with a link: the files behind it are not ours.
+            let Ok(place) = self.target.place(path) else { continue };
+            let target = place.path();
+            let removed = match (entry.kind, fs::symlink_metadata(target)) {
                 (_, Err(_)) => Ok(()),
                 // A folder that contains files of the build stays.
-                (Kind::Folder, Ok(meta)) if meta.is_dir() => fs::remove_dir(&target).or(Ok(())),
+                (Kind::Folder, Ok(meta)) if meta.is_dir() => fs::remove_dir(target).or(Ok(())),
                 (_, Ok(meta)) if meta.is_dir() => Ok(()),
                 (_, Ok(_)) => {
                     self.done.removed += 1;
-                    fs::remove_file(&target)
+                    fs::remove_file(target)
                 }
             };
             removed?;
@@ -126,26 +150,27 @@ impl Work<'_> {
 
     /// Brings one entry of the target to its state in the source; returns what to record about it.
     fn bring(&mut self, path: &Path, mut entry: Entry) -> io::Result<Entry> {
-        let target = self.sync.target.join(path);
         let Some(attributes) = self.source.attributes(path, entry.kind) else {
             // Removed or replaced during the scan: the next sync will notice.
             return Ok(Entry { source: None, target: None, ..entry });
         };
+        let place = self.target.place(path)?;
+        let target = place.path();
         // If it exists and cannot be read, the attempt to replace it reports why.
-        let there = fs::symlink_metadata(&target).ok();
+        let there = fs::symlink_metadata(target).ok();
         if there.is_none() {
             self.bounds.creates()?;
         }
         match entry.kind {
             Kind::Folder => {
-                folder(&target, there.as_ref())?;
+                folder(target, there.as_ref())?;
                 return Ok(entry);
             }
             Kind::Link => {
                 let wanted = self.source.link_target(path)?;
-                if fs::read_link(&target).ok().as_ref() != Some(&wanted) {
-                    clear(&target, there.as_ref())?;
-                    std::os::unix::fs::symlink(&wanted, &target)?;
+                if fs::read_link(target).ok().as_ref() != Some(&wanted) {
+                    clear(target, there.as_ref())?;
+                    std::os::unix::fs::symlink(&wanted, target)?;
                     self.done.changed += 1;
                 }
                 return Ok(entry);
@@ -153,10 +178,10 @@ impl Work<'_> {
             Kind::File => {
                 let known = self.before.0.get(path);
                 if known.is_none_or(|known| !known.is_unchanged(&entry, there.as_ref()))
-                    && !self.is_same(path, &attributes, &target, there.as_ref())?
+                    && !self.is_same(path, &attributes, &place, there.as_ref())?
                 {
-                    clear(&target, there.as_ref())?;
-                    self.source.fetch(path, &target, self.sync.fresh, &self.bounds)?;
+                    clear(target, there.as_ref())?;
+                    self.source.fetch(path, &place, self.sync.fresh, &self.bounds)?;
                     self.sync.progress.bytes.fetch_add(attributes.size, Ordering::Relaxed);
                     self.done.changed += 1;
                 }
@@ -164,7 +189,7 @@ impl Work<'_> {
             // Pipes, sockets and devices are not content.
             Kind::Other => return Ok(entry),
         }
-        let now = adopt_rights(&target, &attributes)?;
+        let now = adopt_rights(&place, &attributes)?;
         entry.target = Some(Stamp::now(&now));
         Ok(entry)
     }
@@ -174,18 +199,12 @@ impl Work<'_> {
         &self,
         path: &Path,
         attributes: &Attributes,
-        target: &Path,
+        target: &Place,
         there: Option<&fs::Metadata>,
     ) -> io::Result<bool> {
         let may_be = there.is_some_and(|there| there.is_file() && there.len() == attributes.size);
         Ok(may_be && self.source.is_same(path, target, self.bounds.cancelled())?)
     }
-}
-
-/// Whether all parents of `path` below `root` are folders, not links to folders.
-fn has_real_parents(root: &Path, path: &Path) -> bool {
-    let mut parents = path.ancestors().skip(1).filter(|parent| !parent.as_os_str().is_empty());
-    parents.all(|parent| fs::symlink_metadata(root.join(parent)).is_ok_and(|meta| meta.is_dir()))
 }
 
 fn folder(target: &Path, there: Option<&fs::Metadata>) -> io::Result<()> {
@@ -206,17 +225,17 @@ fn clear(target: &Path, there: Option<&fs::Metadata>) -> io::Result<()> {
 }
 
 /// Gives the target the owner and mode of the source; returns its metadata afterwards.
-fn adopt_rights(target: &Path, attributes: &Attributes) -> io::Result<fs::Metadata> {
-    let there = fs::symlink_metadata(target)?;
+fn adopt_rights(target: &Place, attributes: &Attributes) -> io::Result<fs::Metadata> {
+    let there = fs::symlink_metadata(target.path())?;
     let (uid, gid) = attributes.owner;
     if (there.uid(), there.gid()) != (uid, gid) {
         // Only root may change owners; other users own their copies.
-        let _ = std::os::unix::fs::lchown(target, Some(uid), Some(gid));
+        let _ = std::os::unix::fs::lchown(target.path(), Some(uid), Some(gid));
     }
     if there.mode() & 0o7777 != attributes.mode {
-        fs::set_permissions(target, fs::Permissions::from_mode(attributes.mode))?;
+        target.set_mode(attributes.mode)?;
     }
-    fs::symlink_metadata(target)
+    fs::symlink_metadata(target.path())
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use std::{
     time::SystemTime,
 };
 
+use disk::Confined;
 use model::{TargetFacts, ToolCall, ToolFacts};
 use policy::{ConfiguredTarget, tool_facts};
 use serde::Deserialize;
@@ -57,8 +58,9 @@ fn event_files(folder: &Path) -> io::Result<Vec<File>> {
     if !fs::symlink_metadata(folder)?.is_dir() {
         return Ok(Vec::new());
     }
+    let folder = Confined::at(folder)?;
     let mut files: Vec<(SystemTime, File)> = Vec::new();
-    for entry in fs::read_dir(folder)?.take(ENTRIES_MAX) {
+    for entry in folder.entries()?.take(ENTRIES_MAX) {
         let flags = nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK;
         let Ok(file) = fs::OpenOptions::new().read(true).custom_flags(flags).open(entry?.path()) else {
             continue;

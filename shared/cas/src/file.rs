@@ -25,6 +25,17 @@ use crate::{
 /// Number of files stored in one blocking task.
 const FILES: usize = 32;
 
+/// How files are given to the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Given {
+    /// They stay where they are.
+    Lent,
+    /// The caller gives them up.
+    Away,
+    /// They stay, in folders that others change. Their paths are resolved, and refused if a part is a link by now.
+    Watched,
+}
+
 /// The outcome of [`Cas::put_files`].
 #[derive(Debug)]
 pub struct StoredFiles {
@@ -72,7 +83,8 @@ impl Cas {
     /// Like [`Cas::put_file`], for many files, up to the first that cannot be stored. Files after that one may be
     /// stored as well by then.
     pub async fn put_files(&self, function: DigestFunction, paths: Vec<PathBuf>, take: bool) -> StoredFiles {
-        self.put_files_with_progress(function, paths, take, &Arc::default()).await
+        let given = if take { Given::Away } else { Given::Lent };
+        self.put_files_with_progress(function, paths, given, &Arc::default()).await
     }
 
     /// Like [`Cas::put_files`], and reports its progress to `progress`.
@@ -80,12 +92,12 @@ impl Cas {
         &self,
         function: DigestFunction,
         paths: Vec<PathBuf>,
-        take: bool,
+        given: Given,
         progress: &Arc<PutProgress>,
     ) -> StoredFiles {
         let parts: Vec<Vec<PathBuf>> = paths.chunks(FILES).map(<[PathBuf]>::to_vec).collect();
         let progress = Arc::clone(progress);
-        let call = Arc::new(PutCall { function, take, failed: FirstFailed::default(), progress });
+        let call = Arc::new(PutCall { function, given, failed: FirstFailed::default(), progress });
         let put = |(part, paths)| self.put_and_prove(part * FILES, paths, &call);
         let stored = stream::iter(parts.into_iter().enumerate()).map(put).buffered(2);
         StoredFiles::new(stored.collect::<Vec<_>>().await.into_iter().flatten())
@@ -129,7 +141,7 @@ impl Cas {
                 if known.failed.is_before(number) {
                     break;
                 }
-                let file = local.stage_file(known.function, path, known.take, &known.progress);
+                let file = local.stage_file(known.function, path, known.given, &known.progress);
                 let file = if direct { file.and_then(|file| local.keep_staged(file)) } else { file };
                 match local.noted(file) {
                     Ok(file) => staged.push(file),
@@ -209,7 +221,7 @@ impl Cas {
 #[derive(Debug)]
 struct PutCall {
     function: DigestFunction,
-    take: bool,
+    given: Given,
     failed: FirstFailed,
     progress: Arc<PutProgress>,
 }

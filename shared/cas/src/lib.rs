@@ -37,7 +37,7 @@ pub use blocking::{dedicate_thread, is_thread_dedicated};
 pub use config::CasConfig;
 pub use error::CasError;
 pub use evict::{CasRoom, Evictor, EvictorConfig, Pass, ZoneRoom};
-pub use file::StoredFiles;
+pub use file::{Given, StoredFiles};
 pub use identity::folder_id;
 pub use layout::ID_NAME as STORE_ID;
 pub use local::{Listed, UsageSink};

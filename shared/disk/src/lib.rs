@@ -1,10 +1,12 @@
-//! Free disk space, the reserve that each part of the farm keeps, the removal of folders, and values in files that change.
+//! Free disk space, the reserve that each part of the farm keeps, work in folders that others change, the removal of folders,
+//! and values in files that change.
 //!
 //! The parts stop one after the other, so that the bus, which holds the authoritative state, never meets a full
 //! disk: first workers and executors accept nothing new, then stores refuse writes and growing builds are ended; the
 //! rest is for nats-server.
 
 mod changing;
+mod confined;
 mod remove_tree;
 mod unlinked;
 
@@ -13,6 +15,7 @@ use std::{fmt, fs, io, os::unix::fs::MetadataExt as _, path::Path};
 use nix::sys::statvfs::statvfs;
 
 pub use changing::{Changing, regular_bytes};
+pub use confined::{Confined, Place, open_file};
 pub use remove_tree::{REMOVING, remove_tree};
 pub use unlinked::unlinked_bytes;
 

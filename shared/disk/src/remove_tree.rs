@@ -1,10 +1,11 @@
 //! Removes folders of any depth.
 
 use std::{
-    ffi::OsString,
-    fs, io,
+    ffi::{OsStr, OsString},
+    fs::{self, File},
+    io,
     os::{
-        fd::{AsFd, AsRawFd as _, OwnedFd},
+        fd::{AsFd, OwnedFd},
         unix::fs::PermissionsExt as _,
     },
     path::{Path, PathBuf},
@@ -12,10 +13,12 @@ use std::{
 };
 
 use nix::{
-    fcntl::{AT_FDCWD, OFlag, openat},
+    fcntl::{AT_FDCWD, OFlag, openat, renameat},
     sys::stat::Mode,
     unistd::{UnlinkatFlags, unlinkat},
 };
+
+use crate::confined::{Confined, seen};
 
 /// Prefix of the names of folders that are being removed: what a process leaves that dies meanwhile.
 pub const REMOVING: &str = ".removing-";
@@ -26,46 +29,64 @@ pub const REMOVING: &str = ".removing-";
 ///
 /// Fails if an entry cannot be removed; the others may be removed or not.
 pub fn remove_tree(path: &Path) -> io::Result<()> {
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
     let flat = room_for_folder_beside(path)?;
-    let mut left = Vec::new();
-    let mut moved = 0_u64;
-    let mut move_away = |folder: &Path, left: &mut Vec<PathBuf>| {
-        let to = flat.join(moved.to_string());
-        moved += 1;
-        move_folder(folder, &to)?;
-        left.push(to);
-        io::Result::Ok(())
-    };
-    if let Err(error) = move_away(path, &mut left) {
-        fs::remove_dir(&flat)?;
-        return Err(error);
-    }
-    while let Some(folder) = left.pop() {
-        for entry in fs::read_dir(&folder)? {
-            let entry = entry?;
-            if entry.file_type()?.is_dir() {
-                move_away(&entry.path(), &mut left)?;
-            } else {
-                fs::remove_file(entry.path())?;
-            }
+    let removed = Confined::at(&flat).and_then(|opened| {
+        let mut flattening = Flattening { flat: opened, left: Vec::new(), moved: 0 };
+        let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let above =
+            openat(AT_FDCWD, above, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
+        flattening.take(&above, name).map(|()| flattening)
+    });
+    match removed {
+        Ok(flattening) => flattening.remove()?,
+        Err(error) => {
+            fs::remove_dir(&flat)?;
+            return Err(error);
         }
-        fs::remove_dir(&folder)?;
     }
     fs::remove_dir(&flat)
 }
 
-/// Moves a folder, and makes it accessible for its removal.
-fn move_folder(from: &Path, to: &Path) -> io::Result<()> {
-    let metadata = fs::symlink_metadata(from)?;
-    if !metadata.is_dir() {
-        return Err(io::ErrorKind::NotADirectory.into());
+/// A removal. All by descriptors: a process may replace a folder by a link meanwhile, which is not followed.
+struct Flattening {
+    /// The folder that the others move to.
+    flat: Confined,
+    /// Names in it that are not empty yet.
+    left: Vec<String>,
+    moved: u64,
+}
+
+impl Flattening {
+    /// Moves a folder, and makes it accessible for its removal.
+    fn take(&mut self, above: &impl AsFd, name: &OsStr) -> io::Result<()> {
+        let folder = File::from(open_folder(above, Path::new(name))?);
+        let permissions = folder.metadata()?.permissions();
+        if permissions.mode() & 0o700 != 0o700 {
+            fs::set_permissions(seen(&folder), fs::Permissions::from_mode(0o700))?;
+        }
+        let to = self.moved.to_string();
+        self.moved += 1;
+        renameat(above, name, &self.flat, to.as_str())?;
+        self.left.push(to);
+        Ok(())
     }
-    if metadata.permissions().mode() & 0o700 != 0o700 {
-        // Not by path, which may lead elsewhere by now.
-        let folder = open_folder(AT_FDCWD, from)?;
-        fs::set_permissions(seen(&folder), fs::Permissions::from_mode(0o700))?;
+
+    fn remove(mut self) -> io::Result<()> {
+        while let Some(name) = self.left.pop() {
+            let folder = self.flat.folder(Path::new(&name))?;
+            for entry in folder.entries()? {
+                let entry = entry?;
+                if entry.file_type()?.is_dir() {
+                    self.take(&folder, &entry.file_name())?;
+                } else {
+                    unlinkat(&folder, entry.file_name().as_os_str(), UnlinkatFlags::NoRemoveDir)?;
+                }
+            }
+            unlinkat(&self.flat, name.as_str(), UnlinkatFlags::RemoveDir)?;
+        }
+        Ok(())
     }
-    fs::rename(from, to)
 }
 
 /// Makes a folder beside `path`. On a disk without a free inode, entries of `path` make room for it: other processes may take
@@ -109,11 +130,6 @@ fn remove_one(path: &Path) -> io::Result<()> {
 fn open_folder(at: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     Ok(openat(at, path, flags, Mode::empty())?)
-}
-
-/// The path by which this process sees what the descriptor refers to.
-fn seen(folder: &OwnedFd) -> String {
-    format!("/proc/self/fd/{}", folder.as_raw_fd())
 }
 
 fn new_folder_beside(path: &Path) -> io::Result<PathBuf> {
@@ -209,5 +225,26 @@ mod tests {
         assert_eq!(remove_tree(&link).unwrap_err().kind(), io::ErrorKind::NotADirectory);
         assert_eq!(remove_tree(&place.path().join("none")).unwrap_err().kind(), io::ErrorKind::NotFound);
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn s10_a_folder_that_becomes_a_link_is_not_followed() {
+        let place = tempfile::tempdir().unwrap();
+        let [flat, tree, outside] = ["flat", "tree", "outside"].map(|name| place.path().join(name));
+        for folder in [&flat, &tree, &outside] {
+            fs::create_dir(folder).unwrap();
+            fs::write(folder.join("kept"), "").unwrap();
+        }
+        let above = open_folder(AT_FDCWD, place.path()).unwrap();
+        let opened = Confined::at(&flat).unwrap();
+        let mut flattening = Flattening { flat: opened, left: Vec::new(), moved: 0 };
+        symlink(&outside, place.path().join("link")).unwrap();
+        assert!(flattening.take(&above, "link".as_ref()).is_err());
+        flattening.take(&above, "tree".as_ref()).unwrap();
+        let moved = flat.join(&flattening.left[0]);
+        fs::rename(&moved, flat.join("away")).unwrap();
+        symlink(&outside, &moved).unwrap();
+        assert!(flattening.remove().is_err());
+        assert!(outside.join("kept").exists() && flat.join("away/kept").exists());
     }
 }

@@ -3,6 +3,7 @@
 mod alarm;
 mod budget;
 mod cleaner;
+mod freeze;
 mod limit_monitor;
 mod outbox;
 mod run;

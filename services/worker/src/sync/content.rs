@@ -4,11 +4,11 @@ use std::{
     fs::{self, File},
     io::{self, Read as _},
     os::unix::fs::OpenOptionsExt as _,
-    path::Path,
     sync::atomic::AtomicBool,
     time::SystemTime,
 };
 
+use disk::Place;
 use invariant::Present as _;
 use model::BlobDigest;
 
@@ -22,12 +22,12 @@ const BUFFER: usize = 128 << 10;
 /// Copies `from` to `target`, which must not exist; its time is `modified`, or the current time.
 pub(super) fn copy(
     from: &File,
-    target: &Path,
+    target: &Place,
     mode: u32,
     modified: Option<SystemTime>,
     bounds: &Bounds<'_>,
 ) -> io::Result<()> {
-    let mut to = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(target)?;
+    let mut to = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(target.path())?;
     // The kernel copies, or shares the blocks where the file system can.
     loop {
         let bytes = io::copy(&mut from.take(PIECE), &mut to)?;
@@ -43,8 +43,8 @@ pub(super) fn copy(
 }
 
 /// Whether `target` has the content of `one`.
-pub(super) fn is_same(mut one: File, target: &Path, cancelled: &AtomicBool) -> io::Result<bool> {
-    let mut other = File::open(target)?;
+pub(super) fn is_same(mut one: File, target: &Place, cancelled: &AtomicBool) -> io::Result<bool> {
+    let mut other = target.file()?;
     let (mut left, mut right) = (vec![0; BUFFER], vec![0; BUFFER]);
     loop {
         check(cancelled)?;
@@ -59,8 +59,8 @@ pub(super) fn is_same(mut one: File, target: &Path, cancelled: &AtomicBool) -> i
 }
 
 /// Whether the content of `target` has this digest.
-pub(super) fn has_digest(target: &Path, digest: &BlobDigest, cancelled: &AtomicBool) -> io::Result<bool> {
-    let mut file = File::open(target)?;
+pub(super) fn has_digest(target: &Place, digest: &BlobDigest, cancelled: &AtomicBool) -> io::Result<bool> {
+    let mut file = target.file()?;
     let mut hasher = digest.function.hasher();
     let mut buffer = vec![0; BUFFER];
     loop {

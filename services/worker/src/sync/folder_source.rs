@@ -9,7 +9,7 @@ use std::{
     time::SystemTime,
 };
 
-use crate::confined::Confined;
+use disk::{Confined, Place};
 
 use super::{
     bounds::Bounds,
@@ -55,7 +55,7 @@ impl Source for FolderSource {
         let meta = meta.ok()?;
         (Kind::of(&meta) == kind).then(|| Attributes {
             size: meta.len(),
-            mode: meta.mode() & 0o7777,
+            mode: meta.mode() & 0o1777,
             owner: (meta.uid(), meta.gid()),
         })
     }
@@ -67,7 +67,7 @@ impl Source for FolderSource {
         }
     }
 
-    fn is_same(&self, path: &Path, target: &Path, cancelled: &AtomicBool) -> io::Result<bool> {
+    fn is_same(&self, path: &Path, target: &Place, cancelled: &AtomicBool) -> io::Result<bool> {
         let file = match &self.mode {
             TransferMode::Copy(folder) => folder.file(path),
             TransferMode::Move => fs::File::open(self.folder.join(path)),
@@ -75,7 +75,7 @@ impl Source for FolderSource {
         is_same(file?, target, cancelled)
     }
 
-    fn fetch(&self, path: &Path, target: &Path, keep_time: bool, bounds: &Bounds<'_>) -> io::Result<()> {
+    fn fetch(&self, path: &Path, target: &Place, keep_time: bool, bounds: &Bounds<'_>) -> io::Result<()> {
         match &self.mode {
             TransferMode::Copy(folder) => {
                 let from = folder.file(path)?;
@@ -84,13 +84,13 @@ impl Source for FolderSource {
                 copy(&from, target, meta.mode() & 0o777, modified, bounds)
             }
             TransferMode::Move => {
-                fs::rename(self.folder.join(path), target)?;
+                fs::rename(self.folder.join(path), target.path())?;
                 if keep_time {
                     return Ok(());
                 }
                 // The mode may forbid writing, but the owner may set times.
                 let times = fs::FileTimes::new().set_modified(SystemTime::now());
-                fs::File::open(target)?.set_times(times)
+                target.file()?.set_times(times)
             }
         }
     }

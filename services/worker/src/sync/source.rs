@@ -7,6 +7,8 @@ use std::{
     sync::atomic::AtomicBool,
 };
 
+use disk::Place;
+
 use super::{
     bounds::Bounds,
     manifest::{Entry, Kind},
@@ -17,7 +19,7 @@ use super::{
 pub(crate) struct Attributes {
     /// Size in bytes; means something for files only.
     pub(crate) size: u64,
-    /// Permission bits, with set-user-id, set-group-id and sticky.
+    /// Permission bits and sticky: programs in workspaces give no rights.
     pub(crate) mode: u32,
     /// User id and group id.
     pub(crate) owner: (u32, u32),
@@ -35,9 +37,9 @@ pub(crate) trait Source {
     fn link_target(&self, path: &Path) -> io::Result<PathBuf>;
 
     /// Whether the file `target`, which has the right size, has the content of `path`.
-    fn is_same(&self, path: &Path, target: &Path, cancelled: &AtomicBool) -> io::Result<bool>;
+    fn is_same(&self, path: &Path, target: &Place, cancelled: &AtomicBool) -> io::Result<bool>;
 
     /// Creates the file `target` with the content of `path`. It gets the current time, or with `keep_time` that of the
     /// source, if the source has times.
-    fn fetch(&self, path: &Path, target: &Path, keep_time: bool, bounds: &Bounds<'_>) -> io::Result<()>;
+    fn fetch(&self, path: &Path, target: &Place, keep_time: bool, bounds: &Bounds<'_>) -> io::Result<()>;
 }

@@ -1,12 +1,12 @@
 use std::{
-    os::unix::fs::symlink,
+    os::unix::fs::{PermissionsExt as _, symlink},
     time::{Duration, SystemTime},
 };
 
 use tempfile::TempDir;
 
 use super::*;
-use crate::confined::Confined;
+use crate::testing::Exchanges;
 
 /// A source, a target and the list of brought entries.
 struct Place {
@@ -332,4 +332,33 @@ fn a_folder_that_holds_its_own_copy_is_copied_without_it() {
         sync.progress.files.load(Ordering::Relaxed),
         sync.progress.files_total.load(Ordering::Relaxed)
     );
+}
+
+#[test]
+fn s10_a_folder_that_becomes_a_link_leads_no_file_elsewhere() {
+    let place = Place::new();
+    let outside = place.folder.path().join("outside");
+    put(outside.join("kept"), "kept");
+    for number in 0..50 {
+        put(place.source(&format!("d/f{number}")), "old");
+    }
+    place.first();
+    let exchanges = Exchanges::of(place.target("d"), &outside);
+    for round in 0..100 {
+        for number in 0..50 {
+            put(place.source(&format!("d/f{number}")), &format!("new {round}"));
+        }
+        let sync = Sync {
+            target: place.target(""),
+            manifest: Some(place.folder.path().join("manifest")),
+            fresh: false,
+            reserve: Reserve::new(0),
+            progress: Arc::default(),
+        };
+        // It may fail, but not write elsewhere.
+        let _ = sync.run(&place.folder_source(place.copied()), &AtomicBool::new(false));
+    }
+    drop(exchanges);
+    let left: Vec<_> = fs::read_dir(&outside).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["kept"]);
 }

@@ -13,6 +13,7 @@ use std::{
 };
 
 use cas::Cas;
+use disk::Place;
 use model::BlobDigest;
 use nix::unistd::{getegid, geteuid};
 use tokio::runtime::Handle;
@@ -193,12 +194,12 @@ impl Source for TreeSource {
         }
     }
 
-    fn is_same(&self, path: &Path, target: &Path, cancelled: &AtomicBool) -> io::Result<bool> {
+    fn is_same(&self, path: &Path, target: &Place, cancelled: &AtomicBool) -> io::Result<bool> {
         has_digest(target, self.file(path)?.0, cancelled)
     }
 
     /// The store has no times: the file gets the current time.
-    fn fetch(&self, path: &Path, target: &Path, _: bool, bounds: &Bounds<'_>) -> io::Result<()> {
+    fn fetch(&self, path: &Path, target: &Place, _: bool, bounds: &Bounds<'_>) -> io::Result<()> {
         let (digest, executable) = self.file(path)?;
         let mode = if executable { EXECUTABLE_MODE } else { FILE_MODE };
         copy(&self.open(digest, bounds.cancelled())?, target, mode, None, bounds)

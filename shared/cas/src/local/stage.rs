@@ -9,11 +9,15 @@ use std::{
 
 use hashing::{CopyError, copy_reader, hash_reader};
 use model::{BlobDigest, DigestFunction};
-use nix::{errno::Errno, fcntl::OFlag, unistd::geteuid};
+use nix::{
+    errno::Errno,
+    fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2},
+    unistd::geteuid,
+};
 
 use super::Local;
 use crate::{
-    CasError,
+    CasError, Given,
     disk::Temp,
     empty_blob::is_empty,
     layout::{BLOB_MODE, Entry},
@@ -39,22 +43,22 @@ impl Staged {
 }
 
 impl Local {
-    /// Hashes a file, and moves (`take`) or copies it into `tmp/` if the store does not have the blob.
+    /// Hashes a file, and moves or copies it into `tmp/` if the store does not have the blob.
     pub(crate) fn stage_file(
         &self,
         function: DigestFunction,
         path: &Path,
-        take: bool,
+        given: Given,
         progress: &PutProgress,
     ) -> Result<Staged, CasError> {
-        let file = open(path)?;
+        let file = if given == Given::Watched { open_resolved(path)? } else { open(path)? };
         let meta = file.metadata().map_err(|source| unreadable(path, source))?;
         self.check_size(&BlobDigest { function, hash: [0; 32], size: meta.len() })?;
         if meta.len() == 0 {
             return Ok(Staged { digest: function.empty(), temp: None });
         }
         let ours = meta.uid() == geteuid().as_raw();
-        if take && meta.nlink() == 1 && (ours || geteuid().is_root()) {
+        if given == Given::Away && meta.nlink() == 1 && (ours || geteuid().is_root()) {
             match self.disk.move_to_temp(path, file) {
                 Ok(temp) => return self.adopt(function, path, temp, (meta.ino(), ours)),
                 // Most likely the file is on another file system.
@@ -173,9 +177,20 @@ fn take_ownership(
 
 /// Opens a regular file; refuses everything else.
 fn open(path: &Path) -> Result<File, CasError> {
-    let refused = || CasError::NotAFile { path: path.display().to_string() };
     let flags = (OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits();
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(|source| {
+    regular(path, OpenOptions::new().read(true).custom_flags(flags).open(path))
+}
+
+/// The same; refuses a path of which a part is a link.
+fn open_resolved(path: &Path) -> Result<File, CasError> {
+    let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+    let how = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_NO_SYMLINKS);
+    regular(path, openat2(AT_FDCWD, path, how).map(File::from).map_err(io::Error::from))
+}
+
+fn regular(path: &Path, opened: io::Result<File>) -> Result<File, CasError> {
+    let refused = || CasError::NotAFile { path: path.display().to_string() };
+    let file = opened.map_err(|source| {
         let symlink = source.raw_os_error() == Some(Errno::ELOOP as i32);
         if symlink { refused() } else { unreadable(path, source) }
     })?;

@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::support::{SHA, noise, read_all, store};
-use cas::{CasError, PutProgress};
+use cas::{CasError, Given, PutProgress};
 use model::BlobDigest;
 
 #[tokio::test]
@@ -38,7 +38,7 @@ async fn the_progress_of_many_files_is_reported() {
         path
     });
     let progress = Arc::<PutProgress>::default();
-    let stored = store.cas.put_files_with_progress(SHA, paths.collect(), false, &progress).await;
+    let stored = store.cas.put_files_with_progress(SHA, paths.collect(), Given::Lent, &progress).await;
     assert_eq!(stored.all().unwrap().len(), 40);
     assert_eq!((progress.files(), progress.work_done()), (40, 40 + 40 * 100));
 }

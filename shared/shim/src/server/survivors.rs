@@ -67,6 +67,7 @@ impl Server {
                 self.survivors = Survivors::Ending { number, at };
                 self.tree.signal(Signal::SIGTERM)?;
                 // Stopped ones would not notice.
+                self.tree.thaw()?;
                 self.tree.signal(Signal::SIGCONT)?;
                 self.reap_survivors()
             }
@@ -78,8 +79,8 @@ impl Server {
     pub(crate) fn hold(&mut self, number: u64, hold: bool) -> io::Result<()> {
         if self.survivors != Survivors::None {
             if !hold {
-                self.tree.signal(Signal::SIGCONT)?;
-            } else if !self.tree.stop(STOPPED_WITHIN)? {
+                self.tree.thaw()?;
+            } else if !self.tree.freeze(STOPPED_WITHIN)? {
                 self.tree.destroy(|_| ())?;
                 self.survivors = Survivors::None;
                 self.outbox.put_urgent(&Reply::Kept(false));

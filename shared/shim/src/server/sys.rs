@@ -60,6 +60,8 @@ pub(crate) fn wait_any(block: bool) -> io::Result<Waited> {
         };
         match u32::try_from(pid) {
             Ok(0) => return Ok(Waited::NoneEnded),
+            // A traced thread, which is no child that ended.
+            Ok(_) if libc::WIFSTOPPED(status) => {}
             Ok(pid) => {
                 return Ok(Waited::Reaped(Reaped {
                     pid,

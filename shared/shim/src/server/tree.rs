@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io;
-use std::path::Path;
-use std::time::{Duration, Instant};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use invariant::Present as _;
 use nix::sys::signal::{Signal, kill};
@@ -52,26 +52,6 @@ impl Tree {
         }
     }
 
-    /// Stops all; returns whether none runs any more. One of them can let another go on before it stops itself, so that
-    /// one signal may not be enough.
-    pub(crate) fn stop(self, patience: Duration) -> io::Result<bool> {
-        let until = Instant::now() + patience;
-        loop {
-            self.signal(Signal::SIGSTOP)?;
-            if !is_visible() {
-                return Ok(false);
-            }
-            let all = alive(Budget::ANY, u64::MAX).ok().present(UNLIMITED);
-            if all.iter().all(|process| is_stopped(process.pid)) {
-                return Ok(true);
-            }
-            if Instant::now() >= until {
-                return Ok(false);
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-
     /// Sends a signal to all, once.
     pub(crate) fn signal(self, signal: Signal) -> io::Result<()> {
         match self.mode {
@@ -94,28 +74,38 @@ impl Tree {
 /// The process ids, in this namespace, of all descendants that `/proc` shows now; processes forked during the call
 /// are found the next time.
 pub(crate) fn descendants() -> io::Result<Vec<i32>> {
-    let proc = Path::new(PROC);
-    let found = processes(proc, Budget::ANY, u64::MAX)?.ok().present(UNLIMITED);
-    let own = own_pid(proc)?;
-    if i32::try_from(std::process::id()) == Ok(own) {
+    let view = View::of_proc()?;
+    let found = processes(&view.proc, Budget::ANY, u64::MAX)?.ok().present(UNLIMITED);
+    if i32::try_from(std::process::id()) == Ok(view.own) {
         return Ok(found.into_iter().map(|process| process.pid).collect());
     }
-    let depth = namespace_pids(proc, own).len().saturating_sub(1);
-    Ok(found
-        .into_iter()
-        .filter_map(|process| namespace_pids(proc, process.pid).get(depth).copied())
-        .collect())
+    let ids = |process: Process| namespace_pids(&view.proc, process.pid).get(view.depth).copied();
+    Ok(found.into_iter().filter_map(ids).collect())
 }
 
-/// Whether no thread of the process runs.
-fn is_stopped(pid: i32) -> bool {
-    let Ok(threads) = fs::read_dir(Path::new(PROC).join(pid.to_string()).join("task")) else { return true };
-    threads.flatten().all(|thread| {
-        // The state follows the name, which may contain parentheses. A thread that is gone runs no more.
-        let Ok(stat) = fs::read_to_string(thread.path().join("stat")) else { return true };
-        let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-        matches!(state, Some('T' | 't' | 'Z' | 'X' | 'x'))
-    })
+/// How `/proc` shows this process.
+#[derive(Debug)]
+pub(crate) struct View {
+    proc: PathBuf,
+    /// Id of this process there.
+    pub(crate) own: i32,
+    /// Position of the ids in this process's namespace among those that `/proc` lists.
+    pub(crate) depth: usize,
+}
+
+impl View {
+    pub(crate) fn of_proc() -> io::Result<Self> {
+        let proc = PathBuf::from(PROC);
+        let own = own_pid(&proc)?;
+        let depth = namespace_pids(&proc, own).len().saturating_sub(1);
+        Ok(Self { proc, own, depth })
+    }
+
+    /// The folders of all descendants.
+    pub(crate) fn descendants(&self) -> io::Result<impl Iterator<Item = PathBuf> + '_> {
+        let found = processes(&self.proc, Budget::ANY, u64::MAX)?.ok().present(UNLIMITED);
+        Ok(found.into_iter().map(|process| self.proc.join(process.pid.to_string())))
+    }
 }
 
 /// Usage of all living descendants.

@@ -26,6 +26,7 @@ in_both_modes! {
     a_running_command_can_be_measured
     a_command_that_cannot_start_leaves_survivors_be
     held_survivors_change_nothing_until_they_go_on
+    nothing_of_the_kernel_wakes_held_survivors
 }
 
 /// Runs a command to its end and keeps its survivors.
@@ -328,4 +329,64 @@ async fn held_survivors_change_nothing_until_they_go_on(mode: Option<Mode>) {
     shim.hold(true).await.unwrap();
     shim.forget(Duration::from_secs(20)).await.unwrap();
     assert!(!shim.has_survivors());
+}
+
+/// Writes to a file without a pause. The kernel sends it SIGCONT: 3 ms after it was stopped, or when a file appears.
+const WAKES_ITSELF: &str = r#"
+import ctypes, fcntl, os, signal, sys
+libc = ctypes.CDLL(None, use_errno=True)
+class Event(ctypes.Structure):
+    _fields_ = [("value", ctypes.c_void_p), ("signal", ctypes.c_int), ("notify", ctypes.c_int), ("pad", ctypes.c_char * 48)]
+class Times(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_long) for name in ("every", "every_ns", "after", "after_ns")]
+how, path = sys.argv[1:]
+timer = ctypes.c_void_p()
+if how == "timer":
+    event = Event(None, signal.SIGCONT, 0)
+    assert libc.timer_create(1, ctypes.byref(event), ctypes.byref(timer)) == 0
+else:
+    watch = libc.inotify_init1(os.O_NONBLOCK)
+    assert libc.inotify_add_watch(watch, os.path.dirname(path).encode(), 0x100) > 0
+    fcntl.fcntl(watch, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(watch, 10, signal.SIGCONT)
+    fcntl.fcntl(watch, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
+times = Times(0, 0, 0, 3_000_000)
+while True:
+    if how == "timer":
+        assert libc.timer_settime(timer, 0, ctypes.byref(times), None) == 0
+    with open(path, "a") as file:
+        file.write("x")
+"#;
+
+async fn nothing_of_the_kernel_wakes_held_survivors(mode: Option<Mode>) {
+    for how in ["timer", "descriptor"] {
+        let mut shim = shim(mode).await;
+        let life = Life::new();
+        let folder = tempfile::tempdir().unwrap();
+        let [program, file] = ["wakes.py", "beat"].map(|name| folder.path().join(name));
+        std::fs::write(&program, WAKES_ITSELF).unwrap();
+        leave(&mut shim, &life, &format!("exec python3 {} {how} {}", program.display(), file.display()))
+            .await;
+        let length = || std::fs::metadata(&file).map_or(0, |file| file.len());
+        let until_it_grows = async |before: u64| {
+            while length() <= before {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        until_it_grows(0).await;
+        for round in 0..3 {
+            shim.hold(true).await.unwrap();
+            assert!(shim.has_survivors(), "{how}: they can be held");
+            let held = length();
+            std::fs::write(folder.path().join(format!("new-{round}")), "").unwrap();
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            assert_eq!(length(), held, "{how}");
+            shim.hold(false).await.unwrap();
+            until_it_grows(held).await;
+        }
+        // They end while they are held.
+        shim.hold(true).await.unwrap();
+        shim.forget(Duration::ZERO).await.unwrap();
+        assert!(!shim.has_survivors(), "{how}");
+    }
 }

@@ -15,8 +15,8 @@ use reapi::{
 use tempfile::TempDir;
 
 use super::*;
-use crate::confined::Confined;
 use crate::sync::{Choice, Done, FolderSource, Sync, TransferMode};
+use disk::Confined;
 
 /// A store, a workspace and the list of brought entries.
 struct Place {

@@ -194,16 +194,24 @@ async fn c7_a_workspace_is_never_given_to_another_group() {
     }
 }
 
-/// Exchanges folders with links out of the workspace, without a pause.
+/// Exchanges folders with links out of the workspace, without a pause. A timer wakes it 3 ms after it was stopped.
 const SWAP: &str = r#"
-import ctypes, os, sys
-exchange = ctypes.CDLL(None).renameat2
+import ctypes, os, signal, sys
+libc = ctypes.CDLL(None)
+exchange = libc.renameat2
+class Event(ctypes.Structure):
+    _fields_ = [("value", ctypes.c_void_p), ("signal", ctypes.c_int), ("notify", ctypes.c_int), ("pad", ctypes.c_char * 48)]
+class Times(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_long) for name in ("every", "every_ns", "after", "after_ns")]
+timer, event, times = ctypes.c_void_p(), Event(None, signal.SIGCONT, 0), Times(0, 0, 0, 3_000_000)
+assert libc.timer_create(1, ctypes.byref(event), ctypes.byref(timer)) == 0
 pairs = [("out", sys.argv[1]), ("d", sys.argv[2]), (os.environ["HOME"] + "/.cargo", sys.argv[2])]
 for name, target in pairs:
     if not os.path.lexists(name + ".x"):
         os.symlink(target, name + ".x")
 names = [name.encode() for name, _ in pairs]
 while True:
+    libc.timer_settime(timer, 0, ctypes.byref(times), None)
     for name in names:
         exchange(-100, name, -100, name + b".x", 2)
 "#;
