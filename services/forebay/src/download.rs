@@ -70,12 +70,20 @@ pub(crate) async fn download(
 ) -> Result<(), Failure> {
     let (mut files, mut partials, mut streams) = (Vec::new(), Vec::new(), Vec::new());
     for (number, placed) in wanted.iter().enumerate() {
-        match Destination::of(&placed.path)? {
+        let destination = match &placed.below {
+            None => Destination::of(&placed.path)?,
+            Some(_) => Destination::File(placed.path.clone()),
+        };
+        match destination {
             Destination::File(path) => {
                 let name = format!(".forebay-{}-{number}.partial", std::process::id());
-                let partial = path.with_file_name(name);
-                partials.push(Placed { digest: placed.digest, path: partial, executable: false });
-                files.push(Placed { path, ..placed.clone() });
+                let file = Placed { path, ..placed.clone() };
+                partials.push(Placed {
+                    path: file.path.with_file_name(name),
+                    executable: false,
+                    ..file.clone()
+                });
+                files.push(file);
             }
             Destination::Stream(path) => streams.push((placed.digest, path)),
         }
@@ -84,7 +92,7 @@ pub(crate) async fn download(
     let fetching = store.fetch_many(partials.clone(), &meter);
     let ended = match progress.transfer("downloading", &meter, fetching).await {
         Ok(()) => files.iter().zip(&partials).try_for_each(|(file, partial)| {
-            finish(file, &partial.path).map_err(|error| {
+            finish(file, partial).map_err(|error| {
                 Failure::new(FAILED, format!("cannot write {}", file.path.display()), &error)
             })
         }),
@@ -93,7 +101,7 @@ pub(crate) async fn download(
     if ended.is_err() {
         for partial in &partials {
             // It may not exist; the error to report is the first one.
-            let _ = fs::remove_file(&partial.path);
+            let _ = partial.remove();
         }
     }
     ended?;
@@ -104,11 +112,18 @@ pub(crate) async fn download(
 }
 
 /// Moves a complete file to its path.
-fn finish(file: &Placed, partial: &Path) -> io::Result<()> {
+fn finish(file: &Placed, partial: &Placed) -> io::Result<()> {
+    let Some(below) = &file.below else {
+        if file.executable {
+            allow_execution(&partial.path)?;
+        }
+        return fs::rename(&partial.path, &file.path);
+    };
+    let (to, from) = (below.place_at(&file.path)?, below.place_at(&partial.path)?);
     if file.executable {
-        allow_execution(partial)?;
+        allow_execution(from.path())?;
     }
-    fs::rename(partial, &file.path)
+    fs::rename(from.path(), to.path())
 }
 
 /// Writes a blob into a device or pipe. Content that does not have the digest is detected only at its end.

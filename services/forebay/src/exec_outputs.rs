@@ -1,8 +1,12 @@
 //! Console output and output files of an action.
 
-use std::{collections::HashMap, path::Path};
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+};
 
 use command_line::failure::{FAILED, Failure};
+use disk::Confined;
 use globset::{Glob, GlobSet, GlobSetBuilder};
 use model::BlobDigest;
 use prost::Message as _;
@@ -147,13 +151,12 @@ pub(crate) async fn fetch(
     wanted: &RequestedOutputs,
     meter: &Meter,
 ) -> Result<DownloadedOutputs, Failure> {
-    let downloaded = DownloadedOutputs { paths: Vec::new(), folders: Vec::new() };
-    let mut download = Download { remote, folder, wanted, files: Vec::new(), downloaded };
+    let mut download = Download::into(folder, remote, wanted)?;
     for file in &result.output_files {
         download.file(&file.path, file.digest.as_ref(), file.is_executable)?;
     }
     for link in &result.output_symlinks {
-        download.link(&link.path, &link.target)?;
+        download.link(&link.path, &link.target);
     }
     for directory in &result.output_directories {
         let content = remote.read(&read(remote, directory.tree_digest.as_ref())?).await?;
@@ -161,20 +164,38 @@ pub(crate) async fn fetch(
             .map_err(|error| Failure::new(FAILED, "cannot decode an output folder", &error))?;
         download.unfold(&tree, &directory.path)?;
     }
-    remote.fetch_many(download.files, meter).await?;
-    Ok(download.downloaded)
+    let Download { opened, files, links, downloaded, .. } = download;
+    remote.fetch_many(files, meter).await?;
+    // Links come last: nothing is written through them.
+    for (path, target) in links {
+        let above = opened.make_folder(path.parent().unwrap_or(Path::new("")));
+        let made = above.and_then(|_| opened.place_at(&path)?.link_to(target.as_ref()));
+        made.map_err(|error| {
+            Failure::new(FAILED, format!("cannot create the link {}", path.display()), &error)
+        })?;
+    }
+    Ok(downloaded)
 }
 
-/// The part of a result that is downloaded.
+/// The part of a result that is downloaded. Whatever the result says, nothing is written outside of the folder.
 struct Download<'a> {
     remote: &'a Remote,
-    folder: &'a Path,
+    opened: Confined,
     wanted: &'a RequestedOutputs,
     files: Vec<Placed>,
+    links: Vec<(PathBuf, String)>,
     downloaded: DownloadedOutputs,
 }
 
-impl Download<'_> {
+impl<'a> Download<'a> {
+    fn into(folder: &Path, remote: &'a Remote, wanted: &'a RequestedOutputs) -> Result<Self, Failure> {
+        let opened = folder.canonicalize().and_then(|folder| Confined::at(&folder));
+        let opened = opened
+            .map_err(|error| Failure::new(FAILED, format!("cannot open {}", folder.display()), &error))?;
+        let downloaded = DownloadedOutputs { paths: Vec::new(), folders: Vec::new() };
+        Ok(Self { remote, opened, wanted, files: Vec::new(), links: Vec::new(), downloaded })
+    }
+
     fn file(
         &mut self,
         path: &str,
@@ -183,20 +204,18 @@ impl Download<'_> {
     ) -> Result<(), Failure> {
         if self.wanted.matches(path) {
             let digest = read(self.remote, digest)?;
-            let to = self.folder.join(path);
-            prepare(&to)?;
-            self.files.push(Placed { digest, path: to, executable });
+            let below = Some(self.opened.clone());
+            self.files.push(Placed { digest, below, path: path.into(), executable });
             self.downloaded.paths.push(path.to_owned());
         }
         Ok(())
     }
 
-    fn link(&mut self, path: &str, target: &str) -> Result<(), Failure> {
+    fn link(&mut self, path: &str, target: &str) {
         if self.wanted.matches(path) {
-            make_link(self.folder, path, target)?;
+            self.links.push((path.into(), target.to_owned()));
             self.downloaded.paths.push(path.to_owned());
         }
-        Ok(())
     }
 
     fn unfold(&mut self, tree: &Tree, path: &str) -> Result<(), Failure> {
@@ -216,7 +235,7 @@ impl Download<'_> {
                 self.file(&join(&file.name), file.digest.as_ref(), file.is_executable)?;
             }
             for link in &directory.symlinks {
-                self.link(&join(&link.name), &link.target)?;
+                self.link(&join(&link.name), &link.target);
             }
             for child in &directory.directories {
                 let digest = read(self.remote, child.digest.as_ref())?;
@@ -228,26 +247,5 @@ impl Download<'_> {
             }
         }
         Ok(())
-    }
-}
-
-fn make_link(folder: &Path, path: &str, target: &str) -> Result<(), Failure> {
-    let to = folder.join(path);
-    prepare(&to)?;
-    std::os::unix::fs::symlink(target, &to)
-        .map_err(|error| Failure::new(FAILED, format!("cannot create the link {}", to.display()), &error))
-}
-
-/// Creates the parent folder of an output and removes an existing file, so that the file is replaced
-/// and not written through.
-fn prepare(to: &Path) -> Result<(), Failure> {
-    let failed =
-        |error: std::io::Error| Failure::new(FAILED, format!("cannot write {}", to.display()), &error);
-    if let Some(parent) = to.parent() {
-        std::fs::create_dir_all(parent).map_err(failed)?;
-    }
-    match std::fs::remove_file(to) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(failed(error)),
-        _ => Ok(()),
     }
 }

@@ -6,6 +6,7 @@ use std::{
 };
 
 use command_line::failure::{FAILED, Failure};
+use disk::Confined;
 use model::OutputFile;
 use remote::{Placed, Remote, RemoteError};
 
@@ -27,7 +28,7 @@ pub(crate) async fn fetch(store: &Remote, file: &OutputFile, destination: &str) 
     if destination.ends_with('/') {
         make_folder(Path::new(destination))?;
     }
-    fetch_to(store, &[(file, place(&file.path, destination))]).await
+    fetch_to(store, &[(file, place(&file.path, destination))], None).await
 }
 
 /// Writes `files` below the folder `destination` under their paths, and creates the folders.
@@ -45,18 +46,25 @@ pub(crate) async fn fetch_all(
                 format!("invalid output path {:?}: outside the folder", file.path),
             ));
         }
-        let path = Path::new(destination).join(&file.path);
-        if let Some(folder) = path.parent() {
-            make_folder(folder)?;
-        }
-        placed.push((*file, path));
+        placed.push((*file, PathBuf::from(&file.path)));
     }
-    fetch_to(store, &placed).await
+    let destination = Path::new(destination);
+    make_folder(destination)?;
+    // The folder itself may be a link: the user named it.
+    let opened = destination.canonicalize().and_then(|folder| Confined::at(&folder));
+    let opened = opened
+        .map_err(|error| Failure::new(FAILED, format!("cannot open {}", destination.display()), &error))?;
+    fetch_to(store, &placed, Some(&opened)).await
 }
 
-async fn fetch_to(store: &Remote, files: &[(&OutputFile, PathBuf)]) -> Result<(), Failure> {
+async fn fetch_to(
+    store: &Remote,
+    files: &[(&OutputFile, PathBuf)],
+    below: Option<&Confined>,
+) -> Result<(), Failure> {
     let placed = files.iter().map(|(file, path)| Placed {
         digest: file.blob(),
+        below: below.cloned(),
         path: path.clone(),
         executable: file.executable,
     });

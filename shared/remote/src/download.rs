@@ -3,13 +3,14 @@
 
 use std::{
     collections::HashMap,
-    fs::{self, File},
-    io::{self, Write as _},
+    fs::{self, File, Permissions},
+    io::{self, Seek as _, Write as _},
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
 };
 
 use bytes::Bytes;
+use disk::Confined;
 use futures::{StreamExt as _, TryStreamExt as _};
 use invariant::impossible;
 use model::BlobDigest;
@@ -32,10 +33,34 @@ const AHEAD: usize = 4;
 #[derive(Debug, Clone)]
 pub struct Placed {
     pub digest: BlobDigest,
-    /// Path of the file, in an existing folder. An existing file is replaced.
+    /// The folder below which the file is written, through no link; folders above the file are made. Without one, the caller
+    /// has to answer for the path.
+    pub below: Option<Confined>,
+    /// Path of the file. An existing file is replaced.
     pub path: PathBuf,
     /// Whether the file gets execute permission.
     pub executable: bool,
+}
+
+impl Placed {
+    fn create(&self) -> io::Result<File> {
+        let Some(below) = &self.below else {
+            return File::options().read(true).write(true).create(true).truncate(true).open(&self.path);
+        };
+        below.make_folder(self.path.parent().unwrap_or(Path::new("")))?;
+        below.place_at(&self.path)?.create()
+    }
+
+    fn finish(&self, file: &File) -> io::Result<()> {
+        if self.executable { file.set_permissions(Permissions::from_mode(0o755)) } else { Ok(()) }
+    }
+
+    pub fn remove(&self) -> io::Result<()> {
+        match &self.below {
+            None => fs::remove_file(&self.path),
+            Some(below) => fs::remove_file(below.place_at(&self.path)?.path()),
+        }
+    }
 }
 
 type Destinations = HashMap<BlobDigest, Vec<Placed>>;
@@ -70,7 +95,7 @@ impl Remote {
     }
 
     pub async fn fetch(&self, digest: &BlobDigest, path: &Path) -> Result<(), RemoteError> {
-        let placed = Placed { digest: *digest, path: path.to_owned(), executable: false };
+        let placed = Placed { digest: *digest, below: None, path: path.to_owned(), executable: false };
         self.fetch_many(vec![placed], &Meter::default()).await
     }
 
@@ -92,8 +117,11 @@ impl Remote {
                 let content = content.ok_or(RemoteError::Missing { digest })?;
                 verify(&digest, &digest.function.digest(&content))?;
                 for placed in places {
-                    let written = fs::write(&placed.path, &content);
-                    written.and_then(|()| set_mode(&placed)).map_err(file_error(&placed.path))?;
+                    let written = placed.create().and_then(|mut file| {
+                        file.write_all(&content)?;
+                        placed.finish(&file)
+                    });
+                    written.map_err(file_error(&placed.path))?;
                 }
             }
             Ok(())
@@ -144,7 +172,7 @@ fn write(
         return Ok(());
     };
     let failed = file_error(&first.path);
-    let mut out = File::create(&first.path).map_err(&failed)?;
+    let mut out = first.create().map_err(&failed)?;
     let mut hasher = digest.function.hasher();
     while let Some(piece) = pieces.blocking_recv() {
         out.write_all(&piece).map_err(&failed)?;
@@ -152,25 +180,23 @@ fn write(
     }
     if let Err(error) = verify(digest, &hasher.finish()) {
         // A wrong file must not be mistaken for the requested one. The error below matters more than this one.
-        let _ = fs::remove_file(&first.path);
+        let _ = first.remove();
         return Err(error);
     }
-    set_mode(first).map_err(&failed)?;
+    first.finish(&out).map_err(&failed)?;
     for other in others {
-        fs::copy(&first.path, &other.path).and_then(|_| set_mode(other)).map_err(file_error(&other.path))?;
+        let copied = other.create().and_then(|mut copy| {
+            out.rewind()?;
+            io::copy(&mut out, &mut copy)?;
+            other.finish(&copy)
+        });
+        copied.map_err(file_error(&other.path))?;
     }
     Ok(())
 }
 
 fn first_path(places: &[Placed]) -> Option<&Path> {
     places.first().map(|placed| placed.path.as_path())
-}
-
-fn set_mode(placed: &Placed) -> io::Result<()> {
-    if placed.executable {
-        fs::set_permissions(&placed.path, fs::Permissions::from_mode(0o755))?;
-    }
-    Ok(())
 }
 
 fn verify(digest: &BlobDigest, found: &BlobDigest) -> Result<(), RemoteError> {

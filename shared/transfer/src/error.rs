@@ -23,7 +23,7 @@ pub enum TransferError {
     },
     #[error("cannot create {}", path.display())]
     Create { path: PathBuf, source: io::Error },
-    #[error("cannot create a link in {}", path.display())]
+    #[error("cannot create the link {}", path.display())]
     Link { path: PathBuf, source: io::Error },
     /// The server returned a tree without one of its folders.
     #[error("folder {digest} is missing in its tree")]

@@ -2,8 +2,12 @@
 
 mod error;
 
-use std::{collections::HashMap, path::Path};
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+};
 
+use disk::Confined;
 use input_root::local::{self, LocalError, Scanned};
 use model::{BlobDigest, DigestFunction};
 use remote::{Meter, Placed, Remote, Source};
@@ -55,7 +59,8 @@ pub async fn hash(path: &Path, function: DigestFunction) -> Result<BlobDigest, T
     hashed.await.map_err(|source| TransferError::Thread { what: "cannot hash the file", source })?
 }
 
-/// Downloads the tree of `root` to `path`: creates folders and links, then files, grouped by digest.
+/// Downloads the tree of `root` to `path`: creates folders, then files, grouped by digest, then links. Nothing
+/// is written outside of `path`.
 pub async fn download_folder(
     remote: &Remote,
     root: BlobDigest,
@@ -63,26 +68,36 @@ pub async fn download_folder(
     meter: &Meter,
 ) -> Result<(), TransferError> {
     let folders = remote.folders(&root).await?;
-    let mut files = Vec::new();
-    let mut waiting = vec![(path.to_owned(), root)];
-    while let Some((path, digest)) = waiting.pop() {
-        std::fs::create_dir_all(&path)
-            .map_err(|source| TransferError::Create { path: path.clone(), source })?;
+    let create = |path: &Path| {
+        let path = path.to_owned();
+        move |source| TransferError::Create { path, source }
+    };
+    std::fs::create_dir_all(path).map_err(create(path))?;
+    // The folder itself may be a link: the user named it.
+    let opened = path.canonicalize().and_then(|path| Confined::at(&path)).map_err(create(path))?;
+    let (mut files, mut links) = (Vec::new(), Vec::new());
+    let mut waiting = vec![(PathBuf::new(), root)];
+    while let Some((place, digest)) = waiting.pop() {
+        opened.make_folder(&place).map_err(create(&path.join(&place)))?;
         let folder = folders.get(&digest).ok_or(TransferError::Incomplete { digest })?;
-        for link in &folder.symlinks {
-            std::os::unix::fs::symlink(&link.target, path.join(&link.name))
-                .map_err(|source| TransferError::Link { path: path.clone(), source })?;
-        }
+        links.extend(folder.symlinks.iter().map(|link| (place.join(&link.name), &link.target)));
         for file in &folder.files {
             files.push(Placed {
                 digest: remote.digest_of(file.digest.as_ref(), &digest)?,
-                path: path.join(&file.name),
+                below: Some(opened.clone()),
+                path: place.join(&file.name),
                 executable: file.is_executable,
             });
         }
         for child in &folder.directories {
-            waiting.push((path.join(&child.name), remote.digest_of(child.digest.as_ref(), &digest)?));
+            waiting.push((place.join(&child.name), remote.digest_of(child.digest.as_ref(), &digest)?));
         }
     }
-    Ok(remote.fetch_many(files, meter).await?)
+    remote.fetch_many(files, meter).await?;
+    // Links come last: nothing is written through them.
+    for (place, target) in links {
+        let made = opened.place_at(&place).and_then(|link| link.link_to(target.as_ref()));
+        made.map_err(|source| TransferError::Link { path: path.join(&place), source })?;
+    }
+    Ok(())
 }

@@ -56,7 +56,7 @@ pub(super) async fn run(args: &GetArgs, remote: &Remote, globals: &Globals) -> R
             progress.transfer("downloading", &meter, fetching).await?;
         }
         Some(path) => {
-            let placed = Placed { digest: args.digest, path: path.clone(), executable: false };
+            let placed = Placed { digest: args.digest, below: None, path: path.clone(), executable: false };
             download(remote, &[placed], &progress, Failure::from).await?;
             note_message(&args.digest, path);
         }

@@ -1,18 +1,16 @@
-//! Folders on the machine of a client: converts their content to blobs, and outputs of an action back into files.
+//! Folders on the machine of a client: converts their content to blobs.
 
 mod context;
-mod download;
 mod scan;
 mod walk;
 
 use std::{io, path::Path};
 
 pub use context::scan_context;
-pub use download::{BlobSource, Downloaded, download};
 pub use scan::{Scanned, Source, scan};
 pub use walk::walk;
 
-/// A folder could not be read, or outputs could not be written.
+/// A folder could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum LocalError {
     /// A glob is invalid.
@@ -24,18 +22,6 @@ pub enum LocalError {
     /// A file cannot be part of an input root.
     #[error("cannot upload {path}: {why}")]
     NoInput { path: String, why: &'static str },
-    /// A result references something forbidden, or is inconsistent.
-    #[error("invalid action result: {0}")]
-    Result(String),
-    /// A blob could not be fetched.
-    #[error("cannot fetch blob {digest} of output {path:?}")]
-    Fetch {
-        digest: model::BlobDigest,
-        /// Path of the output.
-        path: String,
-        #[source]
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
     /// A file-system operation failed.
     #[error("cannot {what} {path}")]
     Io {

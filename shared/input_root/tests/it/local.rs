@@ -1,40 +1,11 @@
-//! Tests of folders to blobs, and of results to folders.
+//! Tests of folders to blobs.
 
-use std::{collections::HashMap, error::Error, fs, os::unix::fs::PermissionsExt as _, path::Path};
+use std::{collections::HashMap, fs, os::unix::fs::PermissionsExt as _, path::Path};
 
-use bytes::Bytes;
-use futures::{
-    StreamExt as _,
-    stream::{self, BoxStream},
-};
-use input_root::local::{BlobSource, LocalError, Source, download, scan, scan_context};
-use model::BlobDigest;
-use reapi::{
-    digest::to_proto,
-    execution::{ActionResult, ExecutedActionMetadata, OutputFile, OutputSymlink},
-};
+use input_root::local::{LocalError, Source, scan, scan_context};
 use tempfile::TempDir;
 
 use crate::common::*;
-
-type Pieces = BoxStream<'static, Result<Bytes, Box<dyn Error + Send + Sync>>>;
-
-struct FromCas<'a>(&'a Rig);
-
-impl BlobSource for FromCas<'_> {
-    async fn read(&self, digest: &BlobDigest) -> Result<Pieces, Box<dyn Error + Send + Sync>> {
-        let content = self.0.cas.get(digest).await?.ok_or("it is gone")?;
-        Ok(stream::iter([Ok(content)]).boxed())
-    }
-}
-
-struct Lies;
-
-impl BlobSource for Lies {
-    async fn read(&self, _: &BlobDigest) -> Result<Pieces, Box<dyn Error + Send + Sync>> {
-        Ok(stream::iter([Ok(Bytes::from_static(b"something else"))]).boxed())
-    }
-}
 
 fn folder() -> TempDir {
     let dir = TempDir::new().unwrap();
@@ -140,55 +111,4 @@ fn a_context_is_the_whole_folder() {
     let error = scan_context(&missing, false, SHA).unwrap_err();
     assert_eq!(error.to_string(), format!("cannot read folder {}", missing.display()));
     assert_eq!(std::error::Error::source(&error).unwrap().to_string(), "entity not found");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn outputs_come_back_as_they_were() {
-    let rig = Rig::new();
-    let spec = outputs(&["d", "sub/x", "link", "empty"]);
-    let root = rig.prepare_for(&rig.input(&[]).await, &spec).await.unwrap();
-    let script = "mkdir -p d/e/f d/g; echo 1 > d/e/f/1; cp d/e/f/1 d/g/1; chmod +x d/g/1; ln -s e d/l; \
-        echo x > sub/x; ln -s sub link; : > empty; head -c 300000 /dev/zero > d/big";
-    run_well(&root, script);
-    let wanted = listing(root.path());
-    let result = rig.collect(&root, &spec).await.unwrap().into_result(0, ExecutedActionMetadata::default());
-    let to = TempDir::new().unwrap();
-    // Existing files are replaced.
-    fs::create_dir(to.path().join("sub")).unwrap();
-    fs::write(to.path().join("sub/x"), "old").unwrap();
-    let done = download(&FromCas(&rig), &result, SHA, to.path()).await.unwrap();
-    assert_eq!(done.files, 5);
-    let strip = |listing: std::collections::BTreeMap<String, String>| -> Vec<(String, String)> {
-        let rest = |what: String| what.splitn(3, ' ').nth(2).unwrap_or_default().to_owned();
-        listing.into_iter().map(|(path, what)| (path, rest(what))).collect()
-    };
-    assert_eq!(strip(listing(to.path())), strip(wanted));
-    assert_eq!(fs::metadata(to.path().join("d/g/1")).unwrap().permissions().mode() & 0o111, 0o111);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_result_writes_nowhere_else_and_only_what_it_names() {
-    let rig = Rig::new();
-    let digest = Some(to_proto(&rig.put(b"evil").await));
-    let output =
-        |path: &str| OutputFile { path: path.into(), digest: digest.clone(), ..OutputFile::default() };
-    let around = TempDir::new().unwrap();
-    let to = around.path().join("to");
-    fs::create_dir(&to).unwrap();
-    std::os::unix::fs::symlink("..", to.join("up")).unwrap();
-    for path in ["../evil", "/evil", "up/evil", "a/../../evil", ""] {
-        let result = ActionResult { output_files: vec![output(path)], ..ActionResult::default() };
-        assert!(download(&FromCas(&rig), &result, SHA, &to).await.is_err(), "{path}");
-    }
-    let link = OutputSymlink { path: "l".into(), target: "..".into(), node_properties: None };
-    let result = ActionResult {
-        output_files: vec![output("l/evil")],
-        output_symlinks: vec![link],
-        ..ActionResult::default()
-    };
-    assert!(download(&FromCas(&rig), &result, SHA, &to).await.is_err());
-    assert!(!around.path().join("evil").exists());
-    let result = ActionResult { output_files: vec![output("fine")], ..ActionResult::default() };
-    assert!(matches!(download(&Lies, &result, SHA, &to).await, Err(LocalError::Fetch { .. })));
-    assert!(!to.join("fine").exists());
 }

@@ -3,6 +3,20 @@
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, process::Command};
 
 use farm::{Farm, Output, SOON, bare_command};
+use model::{BuildRequest, Outcome};
+use prost::Message as _;
+use reapi::{
+    digest::to_proto,
+    execution::{
+        ActionResult, Directory, DirectoryNode, FileNode, OutputDirectory, OutputFile, OutputSymlink, Tree,
+    },
+};
+use remote::Remote;
+
+use crate::{
+    acting,
+    check::{ended_as, script},
+};
 
 async fn farm() -> Farm {
     Farm::builder().only(&["gateway"]).with_actions().start().await
@@ -180,4 +194,102 @@ async fn read_line(mut child: tokio::process::Child) -> String {
         }
     }
     String::new()
+}
+
+/// Puts a result into the cache for the action that `forebay exec` has just run.
+async fn forge(remote: &Remote, report: &str, result: ActionResult) {
+    let report: serde_json::Value = serde_json::from_str(report).unwrap();
+    let action = report["action"].as_str().unwrap().parse().unwrap();
+    remote.update_action(&action, result).await.unwrap();
+}
+
+#[tokio::test]
+async fn s4_a_result_writes_below_its_folder_only_and_through_no_link() {
+    let farm = farm().await;
+    let (cli, remote) = (Cli { farm: &farm }, acting::remote(&farm).await);
+    let [work, outside] = ["above/work", "outside"].map(|name| farm.folder().join(name));
+    for folder in [&work, &outside] {
+        fs::create_dir_all(folder).unwrap();
+    }
+    let evil = Some(to_proto(&acting::put(&remote, "evil").await));
+    let file = |path: &str| OutputFile { path: path.into(), digest: evil.clone(), ..OutputFile::default() };
+    let link = |path: &str, target: &str| OutputSymlink {
+        path: path.into(),
+        target: target.into(),
+        ..OutputSymlink::default()
+    };
+    let folder = Directory {
+        files: vec![FileNode { name: "f".into(), digest: evil.clone(), ..FileNode::default() }],
+        ..Directory::default()
+    };
+    let tree = Tree { root: Some(folder.clone()), children: vec![] };
+    let tree = Some(to_proto(&acting::put(&remote, tree.encode_to_vec()).await));
+    let to_outside = outside.display().to_string();
+    let directory = OutputDirectory { path: "out/a".into(), tree_digest: tree, ..OutputDirectory::default() };
+    let results = [
+        ActionResult { output_files: vec![file("out/../../pwned")], ..ActionResult::default() },
+        ActionResult { output_symlinks: vec![link("out/../../pwned", "x")], ..ActionResult::default() },
+        ActionResult {
+            output_symlinks: vec![link("out/a", &to_outside)],
+            output_files: vec![file("out/a/f")],
+            ..ActionResult::default()
+        },
+        ActionResult {
+            output_symlinks: vec![link("out/a", "../../../outside")],
+            output_directories: vec![directory.clone()],
+            ..ActionResult::default()
+        },
+    ];
+    for (number, result) in results.into_iter().enumerate() {
+        let args =
+            ["exec", "--dir", text(&work), "--output", "out/", "--json", "--", "echo", &number.to_string()];
+        let first = cli.run(&args).await;
+        assert_eq!(first.code, 0, "{}", first.stderr);
+        forge(&remote, &first.stdout, result).await;
+        let second = cli.run(&args).await;
+        assert_eq!(second.code, 1, "{number}: {} {}", second.stdout, second.stderr);
+        assert!(second.stderr.contains("cannot "), "{number}: {}", second.stderr);
+        assert_eq!(fs::read_dir(&outside).unwrap().count(), 0, "{number}");
+        assert!(fs::symlink_metadata(farm.folder().join("above/pwned")).is_err(), "{number}");
+        let _ = fs::remove_dir_all(work.join("out"));
+    }
+    // A link of an earlier result, or of an earlier download, is not followed either.
+    fs::create_dir(work.join("out")).unwrap();
+    std::os::unix::fs::symlink(&outside, work.join("out/a")).unwrap();
+    let script = "mkdir -p out/a; echo x > out/a/f";
+    let args = ["exec", "--dir", text(&work), "--output", "out/", "--", "sh", "-c", script];
+    let refused = cli.run(&args).await;
+    assert_eq!(refused.code, 1, "{}", refused.stderr);
+    let root = Directory {
+        directories: vec![DirectoryNode {
+            name: "a".into(),
+            digest: Some(to_proto(&acting::put(&remote, folder.encode_to_vec()).await)),
+        }],
+        ..Directory::default()
+    };
+    let root = acting::put(&remote, root.encode_to_vec()).await.to_string();
+    let got = cli.run(&["cas", "get", &root, "--output", &format!("{}/", work.join("out").display())]).await;
+    assert_eq!(got.code, 1, "{}", got.stderr);
+    assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn s4_outputs_of_a_build_are_written_through_no_link() {
+    let farm = Farm::all().await;
+    let [to, outside] = ["to", "outside"].map(|name| farm.folder().join(name));
+    for folder in [&to, &outside] {
+        fs::create_dir(folder).unwrap();
+    }
+    let request = BuildRequest { outputs: vec!["a/f".into()], ..script("mkdir a; echo x > a/f") };
+    let build = farm.submit("g", request).await;
+    ended_as(&farm, &build, Outcome::Succeeded).await;
+    let id = build.id.to_string();
+    let get = ["get", &id, "--output", "**", text(&to)];
+    let got = farm.cli(&get).await;
+    assert_eq!((got.code, fs::read(to.join("a/f")).unwrap().as_slice()), (0, &b"x\n"[..]), "{}", got.stderr);
+    fs::remove_dir_all(to.join("a")).unwrap();
+    std::os::unix::fs::symlink(&outside, to.join("a")).unwrap();
+    let got = farm.cli(&get).await;
+    assert_eq!(got.code, 1, "{}", got.stderr);
+    assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
 }
