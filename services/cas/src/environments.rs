@@ -10,10 +10,13 @@ use client::{Client, ClientError, WatchBody};
 use images::{ImageError, Images, PullProgress, blobs_of_stored, manifest_of_layout};
 use model::{
     BlobDigest, BuildId, BuildKey, BuildRequest, BuildResult, Digest, Environment, EnvironmentDefinition,
-    EnvironmentName, EnvironmentState, EnvironmentVersion, ErrorCode, Outcome as BuildOutcome, PinnedImage,
-    Sequence,
+    EnvironmentName, EnvironmentState, EnvironmentVersion, ErrorCode, Group, Outcome as BuildOutcome,
+    PinnedImage, Sequence, Zone,
 };
-use policy::environments::{IMAGE_INDEX, Outcome, REFUSED, build_request};
+use policy::{
+    environments::{IMAGE_INDEX, Outcome, REFUSED, build_request},
+    zones::Zones,
+};
 use telemetry::error_chain;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
@@ -34,8 +37,8 @@ struct Pending {
 }
 
 /// Makes what is approved until it is dropped.
-pub(crate) async fn make(client: Client, (cas, of_images): (Cas, Cas), images: Images) {
-    let maker = Maker { client: client.clone(), cas, of_images, images };
+pub(crate) async fn make(client: Client, (cas, of_images): (Cas, Cas), zones: Zones, images: Images) {
+    let maker = Maker { client: client.clone(), cas, of_images, zones, images };
     let mut making = Making { client, maker, pending: HashSet::new(), tasks: JoinSet::new() };
     loop {
         if let Err(error) = making.follow().await {
@@ -52,6 +55,7 @@ struct Maker {
     cas: Cas,
     /// The store as images see it.
     of_images: Cas,
+    zones: Zones,
     /// Images are unpacked here to find out whether they can be used.
     images: Images,
 }
@@ -65,6 +69,15 @@ struct Making {
 }
 
 impl Maker {
+    /// The store as the group sees it that proposed a version or runs its build, else as the default zone does.
+    fn seen_by(&self, group: Option<&Group>) -> Cas {
+        let sight = match group {
+            Some(group) => self.zones.sight_of_group(group),
+            None => self.zones.are_used().then(|| self.zones.sight(Zone::default())),
+        };
+        sight.map_or_else(|| self.cas.clone(), |sight| self.cas.seen_by(&sight))
+    }
+
     /// Lets images have the blobs of the versions that are ready: they may be from a time when the farm had no zones.
     async fn show_to_images(&self, environment: &Environment) {
         for version in &environment.versions {
@@ -168,22 +181,27 @@ async fn finish(maker: &Maker, pending: &Pending, version: &EnvironmentVersion) 
 }
 
 async fn make_version(
-    Maker { client, cas, of_images, images }: &Maker,
+    maker: &Maker,
     pending: &Pending,
     version: &EnvironmentVersion,
 ) -> Result<Outcome, NotMade> {
-    let manifest = match (&version.definition, pending.build) {
-        (EnvironmentDefinition::Stored(manifest), _) => *manifest,
+    let Maker { client, of_images, images, .. } = maker;
+    let (cas, manifest) = match (&version.definition, pending.build) {
+        (EnvironmentDefinition::Stored(manifest), _) => (maker.seen_by(pending.name.group()), *manifest),
         (EnvironmentDefinition::Recipe(recipe), Some(id)) => {
             let request = build_request((&pending.name, pending.number), recipe, id);
-            let result = run(client, &pending.name.build_key(id), &request).await?;
-            manifest_of(cas, &result).await?
+            let key = pending.name.build_key(id);
+            let result = run(client, &key, &request).await?;
+            let cas = maker.seen_by(Some(&key.group));
+            let manifest = manifest_of(&cas, &result).await?;
+            (cas, manifest)
         }
         (EnvironmentDefinition::Recipe(_), None) | (EnvironmentDefinition::Image(_), _) => {
             return Err(NotMade::Failed("it was approved without a build".to_owned()));
         }
     };
-    let blobs = blobs_of_stored(cas, &manifest).await?;
+    // Only what its zone has: images show the blobs to who knows their digests.
+    let blobs = blobs_of_stored(&cas, &manifest).await?;
     of_images.prove(&blobs).await.map_err(|error| NotMade::Store(ImageError::Store(error)))?;
     let image = pending.name.stored_image(Digest::of_blob(&manifest));
     // What cannot be unpacked must not replace a version that can.

@@ -97,7 +97,7 @@ async fn make_environments(
     let opened = images::open(folder, settings, &fetch_hosts, store.clone()).await;
     let images = opened.map_err(|error| ServiceError::failed("preparing the folder of images", error))?;
     images.maintain_until(context.stop.clone().cancelled_owned());
-    let making = environments::make(Client::new(context.bus.clone()), (cas, store), images);
+    let making = environments::make(Client::new(context.bus.clone()), (cas, store), context.zones()?, images);
     context.stop.run_until_cancelled(making).await;
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use std::{
     fs, io,
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
 };
 
@@ -25,6 +26,8 @@ impl ExecutorFolder {
         for number in 0..FOLDERS_MAX {
             let path = root.join(number.to_string());
             fs::create_dir_all(&path)?;
+            // The user of actions makes some sandboxes and so enters it; other users see no names.
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o711))?;
             let file = fs::File::create(path.join("lock"))?;
             match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
                 Ok(lock) => {

@@ -13,7 +13,7 @@ use model::{
     AuditKind, ChangeEnvironmentRequest, Environment, EnvironmentName, EnvironmentsReply,
     ProposeEnvironmentRequest,
 };
-use policy::access::{Need, Right};
+use policy::access::{Need, Right, Rights};
 
 use crate::{failure::Failure, input, state::Api};
 
@@ -23,13 +23,13 @@ pub(crate) async fn list(
     FromExtensions(caller): FromExtensions<Arc<Caller>>,
 ) -> Result<Json<EnvironmentsReply>, Failure> {
     let mut environments = api.client.environments().await?;
-    environments.retain(|environment| may_read(&caller, &environment.name));
+    environments.retain(|environment| may_see(&caller.rights, &environment.name));
     Ok(Json(EnvironmentsReply { environments }))
 }
 
-/// Whether a caller sees an environment: those of a group are for who may read the group.
-pub(crate) fn may_read(caller: &Caller, name: &EnvironmentName) -> bool {
-    name.group().is_none_or(|group| caller.rights.check(Need::In(Right::Read, group)).is_ok())
+/// Whether rights suffice to see an environment: those of a group are for who may read the group.
+pub fn may_see(rights: &Rights, name: &EnvironmentName) -> bool {
+    name.group().is_none_or(|group| rights.check(Need::In(Right::Read, group)).is_ok())
 }
 
 /// Checks that a caller may change an environment: one without a group is for all groups.
@@ -59,19 +59,33 @@ pub(crate) async fn propose(
     Ok(Json(environment))
 }
 
+/// Lets the farm make a version of an environment, without a number the last one. `by` says who asks, where callers are unknown.
+///
+/// # Errors
+///
+/// Fails if the caller may not approve it.
+pub async fn approve(
+    api: &Api,
+    caller: &Caller,
+    name: &EnvironmentName,
+    version: Option<u32>,
+    by: Option<String>,
+) -> Result<Environment, Failure> {
+    check(caller, Right::Operate, name)?;
+    let (environment, number) = api.client.approve_environment(name, version, name_of(caller, by)).await?;
+    caller.did(AuditKind::Environment, format!("{name}@{number}"), Some("approved"));
+    Ok(environment)
+}
+
 /// Handles `POST /v1/environments/approve`: lets the farm make a version.
-pub(crate) async fn approve(
+pub(crate) async fn approve_asked(
     FromState(api): FromState<Api>,
     FromExtensions(caller): FromExtensions<Arc<Caller>>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<Environment>, Failure> {
     let ChangeEnvironmentRequest { name, version, by } = change(&api, &headers, body).await?;
-    check(&caller, Right::Operate, &name)?;
-    let by = name_of(&caller, by);
-    let (environment, number) = api.client.approve_environment(&name, version, by).await?;
-    caller.did(AuditKind::Environment, format!("{name}@{number}"), Some("approved"));
-    Ok(Json(environment))
+    Ok(Json(approve(&api, &caller, &name, version, by).await?))
 }
 
 /// Handles `POST /v1/environments/remove`: removes a version, or all.

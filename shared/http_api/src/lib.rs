@@ -30,6 +30,7 @@ mod state;
 pub use access::{PersonPages, RouteNeed, Routes};
 pub use archived::{audit_request, test_grid_request};
 pub use builds::{authorize_cancel, authorize_submit, list_request, record_cancel};
+pub use environments::{approve as approve_environment, may_see as may_see_environment};
 pub use failure::Failure;
 pub use form_token::FORM_TOKEN_FIELD;
 pub use frames::StoreBlobs;

@@ -23,7 +23,7 @@ use serde_json::json;
 
 use crate::{
     access::{RouteNeed, Routes},
-    environments::may_read,
+    environments::may_see,
     state::Api,
 };
 
@@ -127,7 +127,7 @@ async fn read(
             let all = api.client.environments().await?;
             let names = all.iter().map(|environment| &environment.name);
             let names: Vec<String> =
-                names.filter(|name| may_read(&caller, name)).map(ToString::to_string).collect();
+                names.filter(|name| may_see(&caller.rights, name)).map(ToString::to_string).collect();
             Ok(([VERSION], Json(json!({ "repositories": names }))).into_response())
         }
         Asked::Tags { name } => {
@@ -160,7 +160,7 @@ async fn environment(api: &Api, caller: &Caller, name: &str) -> Result<Environme
     let name: EnvironmentName =
         name.parse().map_err(|error: model::ParseIdError| Refusal::new("NAME_INVALID", error.to_string()))?;
     // The answer does not say whether another group has it.
-    if !may_read(caller, &name) {
+    if !may_see(&caller.rights, &name) {
         return Err(Refusal::new("NAME_UNKNOWN", format!("there is no environment {name}")));
     }
     Ok(api.client.environment(&name).await?)

@@ -9,7 +9,7 @@ use axum::body::Bytes;
 use callers::{Caller, Refusal};
 use cas::Cas;
 use client::{Client, ClientError, OpenLog, RunChoice};
-use model::BuildKey;
+use model::{BuildKey, Group};
 use policy::zones::Zones;
 use tokio_util::sync::CancellationToken;
 
@@ -49,6 +49,11 @@ impl Api {
             None => self.cas.clone(),
         };
         Ok(Self { cas, ..self.clone() })
+    }
+
+    /// Whether a group is in the zone that the store is seen from.
+    pub fn is_in_zone(&self, group: &Group) -> bool {
+        self.cas.bounds().is_none_or(|zone| self.zones.of_group(group).as_ref() == Some(zone))
     }
 
     /// Opens the log of a run; of its index, only what is new is read.

@@ -144,6 +144,11 @@ impl std::fmt::Debug for Images {
     }
 }
 
+/// The name of an unpacked layer: whoever names the content of another image's layer must name its blob, too.
+fn entry_of(diff_id: &Digest, blob: &BlobDigest) -> Digest {
+    Digest::of(format!("{diff_id} {blob}").as_bytes())
+}
+
 impl Images {
     /// Opens the images in `folder`. Layers take at most `bytes_max` bytes, without those
     /// in use. `may_overlay`: whether this machine mounts overlays.
@@ -408,8 +413,9 @@ impl Images {
         diff_id: &Digest,
         progress: &PullProgress,
     ) -> Result<Held, ImageError> {
+        let entry = entry_of(diff_id, &layer.blob());
         loop {
-            if let Some(held) = self.parts.layers.hold(diff_id)? {
+            if let Some(held) = self.parts.layers.hold(&entry)? {
                 return Ok(held);
             }
             self.unpack(image, layer, diff_id, progress).await?;
@@ -435,7 +441,7 @@ impl Images {
         // Before the right to make the layer: another image has the same one, perhaps from a registry that answers.
         self.fetch(image, &blob, progress).await?;
         let pulled = begun.elapsed();
-        let (parts, id) = (Arc::clone(&self.parts), diff_id.clone());
+        let (parts, id) = (Arc::clone(&self.parts), entry_of(diff_id, &blob));
         // Another one may have made it in the meantime.
         let made = spawn_blocking(move || parts.layers.make(&id)).await.map_err(joined)??;
         let Ok(making) = made else { return Ok(()) };

@@ -6,9 +6,11 @@ mod replay;
 mod tree;
 
 use client::text::size;
+use futures::future::join_all;
 use http_api::Failure;
 use maud::{Markup, html};
 use model::{ActionView, ActionsRequest, BlobDigest, Group, Millis};
+use policy::access::{Reach, Rights};
 use reapi::execution::{ActionResult, Command};
 use telemetry::escaped;
 
@@ -40,12 +42,7 @@ pub(crate) async fn view(site: Site, asked: Asked) -> Result<View, Failure> {
     let digest = blob::digest(asked.names.text("digest"))?;
     let group: Option<Group> = asked.query.parsed("group")?;
     let content = Content::read(&site, digest).await?;
-    let request = ActionsRequest {
-        action: Some(digest.to_string()),
-        limit: Some(EXECUTIONS_MAX),
-        ..ActionsRequest::default()
-    };
-    let found = answer(site.client().actions(&request)).await.map(|reply| reply.actions).unwrap_or_default();
+    let found = seen(&site, &asked.rights, &digest).await;
     let group = group.or_else(|| found.first().map(|it| it.group.clone()));
     let result = content.result(&site, &digest, group.as_ref(), &found).await;
     let folder = tree::browsed(&site, &content, &asked.query).await?;
@@ -61,6 +58,25 @@ pub(crate) async fn view(site: Site, asked: Asked) -> Result<View, Failure> {
         (tree::part(&folder, &digest, &query))
     };
     Ok(View::fixed(format!("Action {}", short(&content.command.arguments.join(" "), 50)), page))
+}
+
+/// The last executions that the reader may see, the newest first.
+async fn seen(site: &Site, rights: &Rights, digest: &BlobDigest) -> Vec<ActionView> {
+    let of = |group: Option<&Group>| {
+        let (action, limit) = (Some(digest.to_string()), Some(EXECUTIONS_MAX));
+        let request = ActionsRequest { group: group.cloned(), action, limit, ..ActionsRequest::default() };
+        async move { answer(site.client().actions(&request)).await }
+    };
+    let groups: Vec<Option<&Group>> = match &rights.groups {
+        Reach::All => vec![None],
+        Reach::Listed(groups) => groups.iter().map(Some).collect(),
+    };
+    let found = join_all(groups.into_iter().map(of)).await;
+    let mut found: Vec<ActionView> = found.into_iter().flatten().flat_map(|reply| reply.actions).collect();
+    found.retain(|it| rights.see_actions_of(&it.group) && site.has_zone_of(&it.group));
+    found.sort_by_key(|it| std::cmp::Reverse(it.accepted_at_ms));
+    found.truncate(EXECUTIONS_MAX);
+    found
 }
 
 fn command(content: &Content) -> Markup {

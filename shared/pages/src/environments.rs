@@ -10,7 +10,7 @@ use callers::Caller;
 use http_api::{Failure, PathParameters};
 use maud::{Markup, html};
 use model::{
-    AuditKind, Environment, EnvironmentChange, EnvironmentName, EnvironmentState, EnvironmentVersion, Millis,
+    Environment, EnvironmentChange, EnvironmentName, EnvironmentState, EnvironmentVersion, Millis,
     ParseIdError,
 };
 use telemetry::escaped;
@@ -97,7 +97,6 @@ pub(crate) async fn approve_one(
         names.text("name").parse().map_err(|error: ParseIdError| Failure::invalid(error.to_string()))?;
     let number =
         names.text("version").parse().map_err(|_| Failure::invalid("invalid version: expected a number"))?;
-    site.client().approve_environment(&name, Some(number), None).await.map_err(Failure::from)?;
-    caller.did(AuditKind::Environment, format!("{name}@{number}"), Some("approved"));
+    http_api::approve_environment(&site.api, &caller, &name, Some(number), None).await?;
     Ok(Redirect::to("/farm"))
 }

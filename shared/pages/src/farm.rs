@@ -9,7 +9,7 @@ use axum::{
 };
 use callers::Caller;
 use client::{Order, text::size};
-use http_api::{Failure, PathParameters};
+use http_api::{Failure, PathParameters, may_see_environment};
 use maud::{Markup, html};
 use model::{
     AuditKind, ExecutorHeartbeat, ExecutorStatus, Group, GroupStanding, Millis, ScalePlan, WaitingBuilds,
@@ -30,11 +30,12 @@ const AGAIN: Duration = Duration::from_secs(2);
 const FEW: usize = 3;
 
 /// Handles `GET /farm`: shows the farm.
-pub(crate) async fn view(site: Site, _: Asked) -> Result<View, Failure> {
+pub(crate) async fn view(site: Site, asked: Asked) -> Result<View, Failure> {
     let client = site.client();
     let executors = async { Ok(client.bus().leases().executors().await?) };
     let (mut workers, mut executors, quota) = tokio::try_join!(client.workers(), executors, client.quota())?;
-    let environments = client.environments().await.unwrap_or_default();
+    let mut environments = client.environments().await.unwrap_or_default();
+    environments.retain(|environment| may_see_environment(&asked.rights, &environment.name));
     let plans = client.bus().buckets().all().await.unwrap_or_default();
     let plans: Vec<ScalePlan> = plans.into_values().collect();
     workers.sort_by(|a, b| {

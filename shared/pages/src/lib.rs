@@ -61,7 +61,8 @@ const POLICY: HeaderValue = HeaderValue::from_static(
 const READ: RouteNeed = RouteNeed::PageInGroup(Right::Read);
 const BLOBS: RouteNeed = RouteNeed::Right(Right::CacheRead);
 const FARM: RouteNeed = RouteNeed::Farm;
-const OPERATE: RouteNeed = RouteNeed::Right(Right::Operate);
+/// What concerns all groups.
+const OPERATE: RouteNeed = RouteNeed::InAll(Right::Operate);
 
 /// The routes of the pages.
 pub fn routes(api: &Api, settings: &PageSettings, callers: &Callers) -> Routes<Api> {
@@ -87,7 +88,12 @@ pub fn routes(api: &Api, settings: &PageSettings, callers: &Callers) -> Routes<A
         .page("/tests", READ, test_grid::view)
         .page("/calls/{group}/{id}", READ, build::call)
         .page("/farm", FARM, farm::view)
-        .route(Method::POST, "/farm/approve/{version}/{*name}", OPERATE, post(environments::approve_one))
+        .route(
+            Method::POST,
+            "/farm/approve/{version}/{*name}",
+            RouteNeed::Right(Right::Operate),
+            post(environments::approve_one),
+        )
         .route(Method::POST, "/farm/{id}/drain", OPERATE, post(farm::drain_one))
         .route(Method::POST, "/farm/{id}/resume", OPERATE, post(farm::resume_one))
         .page("/quota", FARM, quota::view)

@@ -14,6 +14,7 @@ use model::{
     AuditKind, Esu, ExecutorType, Governed, GovernorRecord, Group, GroupStanding, ListReply, ListRequest,
     Millis, Occupancy, Quota, QuotaReply, State, parse_amount,
 };
+use policy::access::{Need, Right};
 use serde::Deserialize;
 use telemetry::escaped;
 
@@ -50,7 +51,8 @@ pub(crate) async fn view(site: Site, asked: Asked) -> Result<View, Failure> {
     let (quota, decisions) = (quota?, decisions.unwrap_or_default());
     let groups: Vec<&GroupStanding> =
         quota.groups.iter().filter(|it| chosen.as_ref().is_none_or(|group| it.group == *group)).collect();
-    let builds = if let Some(group) = &chosen {
+    let read = chosen.as_ref().filter(|group| asked.rights.check(Need::In(Right::Read, group)).is_ok());
+    let builds = if let Some(group) = read {
         builds_of(&site, group).await
     } else {
         html! {}

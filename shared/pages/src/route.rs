@@ -69,11 +69,12 @@ async fn answer(
         origin: site.api.origin.of(headers),
         me: me(headers),
         scope: if wants_changes { Scope::Live } else { Scope::Page },
+        rights: caller.rights.clone(),
     };
     if wants_changes {
-        // Pages of different readers differ by their name, and by what they see of the store.
-        let zone = site.api.cas.bounds().map_or("", |zone| zone.as_str());
-        let name = format!("{uri} {zone} {}", asked.me.as_deref().unwrap_or_default());
+        // Pages of different readers differ by their name, and by what they may see.
+        let rights = &asked.rights;
+        let name = format!("{uri} {rights:?} {}", asked.me.as_deref().unwrap_or_default());
         let watching = match caller.watch() {
             Ok(watching) => watching,
             Err(refusal) => return ErrorPage::for_reader(refusal, reader).into_response(),

@@ -5,7 +5,8 @@ use std::{pin::Pin, sync::Arc};
 use callers::{Caller, Callers};
 use client::Client;
 use http_api::{Api, Failure, PathParameters, QueryParameters};
-use model::Millis;
+use model::{Group, Millis};
+use policy::access::Rights;
 use settings::PageSettings;
 
 use crate::{hub::Hub, view::View};
@@ -34,6 +35,11 @@ impl Site {
         &self.api.client
     }
 
+    /// Whether the zone of a group is that of the reader.
+    pub(crate) fn has_zone_of(&self, group: &Group) -> bool {
+        self.api.is_in_zone(group)
+    }
+
     /// The time by the farm's clock.
     pub(crate) fn now(&self) -> Millis {
         self.api.client.bus().now()
@@ -51,6 +57,8 @@ pub(crate) struct Asked {
     /// Name that the reader gave as the submitter of their builds.
     pub(crate) me: Option<String>,
     pub(crate) scope: Scope,
+    /// What the reader may see.
+    pub(crate) rights: Arc<Rights>,
 }
 
 /// The parts of a page that are needed.

@@ -207,6 +207,11 @@ impl Rights {
         }
     }
 
+    /// Whether they extend to executions of actions of a group.
+    pub fn see_actions_of(&self, group: &Group) -> bool {
+        [Right::Read, Right::Execute].into_iter().any(|right| self.check(Need::In(right, group)).is_ok())
+    }
+
     /// Whether a build of this priority may be queued in the group.
     ///
     /// # Errors

@@ -103,7 +103,7 @@ impl Secure {
     /// Folders with what builds of all tenants wrote.
     const OF_TENANTS: [&str; 5] = ["archive", "cas", "logs", "nats", "redis"];
 
-    /// Takes from other users of the machine what they could read of keys and builds, and who is admitted.
+    /// Takes from other users of the machine what they could read of keys and kept builds, and who is admitted.
     fn close(&self, data: &Path) -> Result<(), UpError> {
         let failed = |path: &Path| {
             let path = path.to_owned();

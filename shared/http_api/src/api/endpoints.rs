@@ -402,7 +402,7 @@ fn figures() -> Vec<Endpoint> {
         .answers::<ArchiveStatus>("The positions"),
         Endpoint::get(
             "/v1/audit",
-            OPERATE,
+            RouteNeed::InAll(Right::Operate),
             "listAuditEvents",
             "List what callers did to the farm, and what they were refused",
             archived::audit,
@@ -447,7 +447,7 @@ fn environments_of_farm() -> Vec<Endpoint> {
             OPERATE,
             "approveEnvironment",
             "Let the farm make a version of an environment",
-            environments::approve,
+            environments::approve_asked,
         )
         .body::<ChangeEnvironmentRequest>(true)
         .answers::<Environment>("The environment with the approved version")

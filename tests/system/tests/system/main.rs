@@ -71,6 +71,7 @@ mod moving_files;
 mod object_stores;
 mod openapi;
 mod packing;
+mod page_rights;
 mod pages;
 mod placing;
 mod pools;

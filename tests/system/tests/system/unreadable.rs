@@ -63,7 +63,7 @@ impl Raw {
 }
 
 #[tokio::test]
-async fn a_request_that_cannot_be_parsed_is_rejected_and_cuts_no_connection() {
+async fn n13_a_request_that_cannot_be_parsed_is_rejected_and_cuts_no_connection() {
     let farm = Farm::builder().without("gateway").start().await;
     let mut rejections = farm.bus().client().subscribe("forebay.build.rejected.*").await.unwrap();
     let first = farm.publish("g", Priority::Batch, &script("true")).await;
@@ -95,7 +95,7 @@ async fn a_request_that_cannot_be_parsed_is_rejected_and_cuts_no_connection() {
 }
 
 #[tokio::test]
-async fn a_call_that_cannot_be_parsed_is_answered_and_cuts_no_connection() {
+async fn n13_a_call_that_cannot_be_parsed_is_answered_and_cuts_no_connection() {
     let farm = Farm::builder().without("gateway").with("archive").start().await;
     let mut raw = Raw::connect(&farm).await;
     let before = varz(&farm.servers, "total_connections").await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use callers::{ApiKey, BuildTokens};
 use farm::{Builder, Farm, Locks, SOON};
-use model::{BlobDigest, BuildId, BuildKey};
+use model::{BlobDigest, BuildId, BuildKey, EnvironmentDefinition, EnvironmentName, EnvironmentState};
 use prost::Message as _;
 use reapi::{
     bytestream::{QueryWriteStatusRequest, ReadRequest},
@@ -23,6 +23,7 @@ use tonic::{Code, Status};
 
 use crate::{
     acting,
+    images::registry::files,
     locked::{Calls, SHA256, grpc, http, start},
 };
 
@@ -511,4 +512,54 @@ async fn g18_an_image_of_the_own_making_has_no_blobs_of_another_zone() {
         status.message().contains("cannot be used"),
         "the store has its manifest, images do not: {status:?}"
     );
+}
+
+#[tokio::test]
+async fn g18_an_environment_by_manifest_has_what_its_zone_has_and_no_layer_of_another_blob() {
+    let locks = Locks::new();
+    let farm = start(&locks, zoned(Farm::builder().with_actions(), APART)).await;
+    let (web, other) =
+        (grpc(&locks, &farm, Some(&locks.web)).await, grpc(&locks, &farm, Some(&locks.other)).await);
+    let secret = upload(&web, &[b"s3cret of web"]).await.remove(0);
+    let tars = ["one", "two"].map(|content| files(&[("etc/version", content)]));
+    let [one, two] = [&tars[0], &tars[1]].map(|tar| SHA256.digest(tar));
+    upload(&other, &[&tars[0], &tars[1]]).await;
+    let nowhere = SHA256.digest(b"what the store does not have");
+    let part = |kind: &str, blob: &BlobDigest| json!({ "mediaType": kind, "digest": format!("sha256:{}", blob.hex()), "size": blob.size });
+    let config = json!({ "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{}", one.hex())] } });
+    let config = upload(&other, &[config.to_string().as_bytes()]).await.remove(0);
+    let name: EnvironmentName = "other/x".parse().unwrap();
+    let mut reasons = Vec::new();
+    for (layer, state) in [(one, "ready"), (secret, "failed"), (nowhere, "failed"), (two, "failed")] {
+        let manifest = json!({
+            "schemaVersion": 2,
+            "mediaType": "application/vnd.oci.image.manifest.v1+json",
+            "config": part("application/vnd.oci.image.config.v1+json", &config),
+            "layers": [part("application/vnd.oci.image.layer.v1.tar", &layer)],
+        });
+        let manifest = upload(&other, &[manifest.to_string().as_bytes()]).await.remove(0);
+        let definition = EnvironmentDefinition::Stored(manifest);
+        let (_, number) = farm.client().propose_environment(&name, definition, None).await.unwrap();
+        farm.client().approve_environment(&name, Some(number), None).await.unwrap();
+        let ended = async {
+            loop {
+                let all = farm.client().environments().await.unwrap();
+                let found = all.into_iter().find(|it| it.name == name).unwrap();
+                let version = found.versions.into_iter().find(|it| it.number == number).unwrap();
+                match version.state {
+                    EnvironmentState::Ready { .. } => return "ready".to_owned(),
+                    EnvironmentState::Failed { reason, .. } => return format!("failed: {reason}"),
+                    _ => tokio::time::sleep(Duration::from_millis(10)).await,
+                }
+            }
+        };
+        let ended = tokio::time::timeout(SOON, ended).await.unwrap();
+        assert!(ended.starts_with(state), "{layer}: {ended}");
+        reasons.push(ended.replace(&layer.hex(), "DIGEST"));
+        let url = format!("{}/v2/{name}/blobs/sha256:{}", farm.http_url(), layer.hex());
+        let answer = http(&locks).get(url).bearer_auth(locks.other.reveal()).send().await.unwrap();
+        assert_eq!(answer.status() == 200, state == "ready", "{layer}");
+    }
+    let [_, of_web, of_none, _] = &reasons[..] else { panic!("{reasons:?}") };
+    assert_eq!(of_web, of_none, "a blob of another zone is answered as one that no zone has");
 }
