@@ -204,7 +204,7 @@ async fn forge(remote: &Remote, report: &str, result: ActionResult) {
 }
 
 #[tokio::test]
-async fn s4_a_result_writes_below_its_folder_only_and_through_no_link() {
+async fn a_result_writes_below_its_folder_only_and_through_no_link() {
     let farm = farm().await;
     let (cli, remote) = (Cli { farm: &farm }, acting::remote(&farm).await);
     let [work, outside] = ["above/work", "outside"].map(|name| farm.folder().join(name));
@@ -274,7 +274,7 @@ async fn s4_a_result_writes_below_its_folder_only_and_through_no_link() {
 }
 
 #[tokio::test]
-async fn s4_outputs_of_a_build_are_written_through_no_link() {
+async fn outputs_of_a_build_are_written_through_no_link() {
     let farm = Farm::all().await;
     let [to, outside] = ["to", "outside"].map(|name| farm.folder().join(name));
     for folder in [&to, &outside] {
