@@ -207,8 +207,10 @@ fn missing(patterns: &[String], found: &[Found]) -> Result<Vec<String>, Reason> 
 /// The missing outputs that are folders.
 fn folders(root: &Path, missing: &[String]) -> Vec<OutputNotKept> {
     let named = missing.iter().map(|pattern| pattern.trim_start_matches("./").trim_end_matches('/'));
+    let opened = Confined::at(root).ok();
     let is_folder = |name: &&str| {
-        !name.is_empty() && root.join(name).symlink_metadata().is_ok_and(|meta| meta.file_type().is_dir())
+        let found = opened.as_ref().and_then(|root| root.metadata(Path::new(name)).ok());
+        !name.is_empty() && found.is_some_and(|meta| meta.is_dir())
     };
     let folder = |name: &str| OutputNotKept {
         path: name.to_owned(),

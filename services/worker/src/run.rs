@@ -204,7 +204,8 @@ impl Run<'_> {
         {
             return Ending::GiveBack(prepare::unusable(&error));
         }
-        self.workspace.hold(false).await;
+        // The worker reads the files of a job, whose tasks run elsewhere.
+        self.workspace.hold(build.job.is_some()).await;
         if let Err(ending) = self.start_services().await {
             return ending;
         }

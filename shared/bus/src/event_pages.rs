@@ -65,9 +65,11 @@ impl ApiRequest {
     pub async fn answer_events(&self, bus: &Bus, tail: Tail) -> Result<(), BusError> {
         let failed = || BusError::failed("answering a request for events");
         if let Some(inbox) = self.reply() {
+            // Where the server delivered the request, it accepts answers.
+            let client = &bus.outside().await?.client;
             for event in tail.events {
                 let headers = event.headers.unwrap_or_default();
-                let sent = bus.client.publish_with_headers(inbox.clone(), headers, event.payload).await;
+                let sent = client.publish_with_headers(inbox.clone(), headers, event.payload).await;
                 sent.map_err(failed())?;
             }
         }

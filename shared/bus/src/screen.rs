@@ -24,6 +24,8 @@ use uuid::Uuid;
 
 /// Time limit for each step of opening a connection.
 const OPENED_WITHIN: Duration = Duration::from_secs(5);
+/// Maximum number of connections, most of which are from other processes of the machine.
+const CONNECTIONS_MAX: usize = 8;
 /// Maximum size of the lines that open a connection, in bytes: a server lists its cluster in the first one.
 const LINE_BYTES_MAX: usize = 64 << 10;
 const CONNECT: &[u8] = b"CONNECT ";
@@ -87,6 +89,8 @@ impl Screen {
             let mut relays = tokio::task::JoinSet::new();
             loop {
                 match listener.accept().await {
+                    // One is ours, and those of other processes end when they introduce themselves.
+                    Ok(_) if relays.len() >= CONNECTIONS_MAX => {}
                     Ok((client, _)) => {
                         relays.spawn(Arc::clone(&target).relay(client));
                     }
@@ -159,6 +163,10 @@ impl Target {
         let tls = self.server.credentials.tls.client_config().map_err(io::Error::other)?;
         let needs_tls = address.tls_required() || is_set(info, "tls_required")?;
         let server: Box<dyn Stream> = match tls {
+            // What comes before the handshake may be from someone else.
+            Some(_) if !unread.is_empty() => {
+                return Err(invalid("the server sent more before the TLS handshake"));
+            }
             Some(tls) => self.encrypted(plain, tls, &address).await?,
             None if needs_tls => return Err(invalid("the server requires TLS, and no authority is set")),
             None => Box::new(plain),
@@ -197,6 +205,7 @@ impl Target {
         let mut out = [CONNECT, connect.to_string().as_bytes(), LINE_END].concat();
         out.extend_from_slice(&unread);
         server.write_all(&out).await?;
+        server.flush().await?;
         Ok(server)
     }
 

@@ -120,10 +120,10 @@ impl Place {
         self.folder.file(self.name())
     }
 
-    /// Creates a file, for reading as well; an existing file or link is replaced.
+    /// Creates a file; an existing file or link is replaced.
     pub fn create(&self) -> io::Result<File> {
         self.clear()?;
-        File::options().read(true).write(true).create_new(true).open(&self.path)
+        File::options().write(true).create_new(true).open(&self.path)
     }
 
     /// Creates a link; an existing file or link is replaced.

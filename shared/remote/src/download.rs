@@ -4,7 +4,7 @@
 use std::{
     collections::HashMap,
     fs::{self, File, Permissions},
-    io::{self, Seek as _, Write as _},
+    io::{self, Write as _},
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
 };
@@ -44,11 +44,16 @@ pub struct Placed {
 
 impl Placed {
     fn create(&self) -> io::Result<File> {
-        let Some(below) = &self.below else {
-            return File::options().read(true).write(true).create(true).truncate(true).open(&self.path);
-        };
+        let Some(below) = &self.below else { return File::create(&self.path) };
         below.make_folder(self.path.parent().unwrap_or(Path::new("")))?;
         below.place_at(&self.path)?.create()
+    }
+
+    fn open(&self) -> io::Result<File> {
+        match &self.below {
+            None => File::open(&self.path),
+            Some(below) => below.file(&self.path),
+        }
     }
 
     fn finish(&self, file: &File) -> io::Result<()> {
@@ -186,8 +191,7 @@ fn write(
     first.finish(&out).map_err(&failed)?;
     for other in others {
         let copied = other.create().and_then(|mut copy| {
-            out.rewind()?;
-            io::copy(&mut out, &mut copy)?;
+            io::copy(&mut first.open()?, &mut copy)?;
             other.finish(&copy)
         });
         copied.map_err(file_error(&other.path))?;

@@ -10,6 +10,7 @@ mod run;
 mod spawn;
 mod survivors;
 mod sys;
+mod traced;
 mod tree;
 
 use std::io;

@@ -166,6 +166,10 @@ enum Status {
 /// Reads headers as the client library does.
 fn header_fault(header: &[u8]) -> Result<Status, &'static str> {
     let text = str::from_utf8(header).map_err(|_| "its headers are not UTF-8")?;
+    // The library panics if a value has one.
+    if text.lines().any(|line| line.contains('\r')) {
+        return Err("one of its headers has a carriage return");
+    }
     let mut lines = text.lines().peekable();
     let version = lines.next().and_then(|line| line.strip_prefix(VERSION)).map(str::trim);
     let version = version.ok_or("its headers do not begin with NATS/1.0")?;
@@ -187,8 +191,11 @@ fn header_fault(header: &[u8]) -> Result<Status, &'static str> {
 /// The headers after the first line that have one line and can be read.
 fn readable_lines(header: &[u8]) -> impl Iterator<Item = &str> {
     let lines = header.split(|byte| *byte == b'\n').skip(1).filter_map(|line| str::from_utf8(line).ok());
-    let lines = lines.map(|line| line.trim_end_matches('\r'));
-    lines.filter(|line| line.split_once(':').is_some_and(|(name, _)| HeaderName::from_str(name).is_ok()))
+    let lines = lines.map(|line| line.strip_suffix('\r').unwrap_or(line));
+    lines.filter(|line| {
+        !line.contains('\r')
+            && line.split_once(':').is_some_and(|(name, _)| HeaderName::from_str(name).is_ok())
+    })
 }
 
 #[cfg(test)]

@@ -3,22 +3,22 @@
 //! SIGSTOP is not enough: a timer, a message queue or a descriptor can send a stopped process SIGCONT. A traced thread goes on
 //! only when its tracer lets it, or ends when the tracer does.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
 use nix::sys::ptrace::{Options, detach, interrupt, seize};
+use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use super::traced;
 use super::tree::{Tree, View};
 
 const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
 
 /// What a thread does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Doing {
     Runs,
     /// It was asked to stop, and has not yet.
@@ -28,53 +28,46 @@ enum Doing {
 }
 
 /// A thread of a descendant.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Thread {
     id: Pid,
+    /// The id of its process.
+    process: Pid,
     doing: Doing,
 }
 
 impl Tree {
-    /// Stops all; returns whether none runs any more. A thread that another process traces cannot be stopped.
+    /// Stops all; returns whether some are left, and none of them runs. Processes that cannot be traced are killed.
     pub(crate) fn freeze(self, patience: Duration) -> io::Result<bool> {
         let until = Instant::now() + patience;
         let Ok(view) = View::of_proc() else { return Ok(false) };
-        let mut ended_before = None;
+        let mut before = Vec::new();
         loop {
-            let seen = threads(&view)?;
-            // A process that forks and ends between two looks leaves an ended one.
-            let ended: BTreeSet<Pid> = seen
-                .all
-                .iter()
-                .filter(|thread| thread.doing == Doing::Ended)
-                .map(|thread| thread.id)
-                .collect();
-            let mut is_still = seen.is_complete && ended_before.as_ref() == Some(&ended);
-            for thread in &seen.all {
-                match thread.doing {
-                    Doing::Ended | Doing::Stopped => {}
-                    Doing::Stops => is_still = false,
-                    Doing::Runs => {
-                        is_still = false;
-                        if !stop(thread.id) && !has_ended(&view, thread.id)? {
-                            return Ok(false);
-                        }
-                    }
+            let mut seen = threads(&view)?;
+            seen.all.sort_unstable();
+            for thread in seen.all.iter().filter(|thread| thread.doing == Doing::Runs) {
+                if Instant::now() >= until {
+                    return Ok(false);
                 }
+                stop(&view, thread);
             }
-            if is_still {
-                return Ok(true);
+            // A process may appear that was made by one that stopped only while others were looked at: so the next look has to
+            // find the same. One that forks and ends between two looks leaves an ended one.
+            let is_still = seen.all.iter().all(|it| matches!(it.doing, Doing::Stopped | Doing::Ended));
+            if is_still && seen.is_complete && seen.all == before {
+                return Ok(seen.all.iter().any(|it| it.doing == Doing::Stopped));
             }
             if Instant::now() >= until {
                 return Ok(false);
             }
-            ended_before = Some(ended);
+            before = seen.all;
             std::thread::sleep(BETWEEN_LOOKS);
         }
     }
 
     /// Lets all go on.
     pub(crate) fn thaw(self) -> io::Result<()> {
+        traced::forget();
         let Ok(view) = View::of_proc() else { return Ok(()) };
         for thread in threads(&view)?.all {
             if thread.doing == Doing::Stopped {
@@ -86,16 +79,23 @@ impl Tree {
     }
 }
 
-/// Begins to trace a thread and to stop it; returns whether it did.
-fn stop(thread: Pid) -> bool {
+/// Begins to trace a thread and to stop it, or kills its process.
+fn stop(view: &View, thread: &Thread) {
     // Should this process die while they are stopped, they die as well.
-    let seized = seize(thread, Options::PTRACE_O_EXITKILL).and_then(|()| interrupt(thread));
-    matches!(seized, Ok(()) | Err(Errno::ESRCH))
-}
-
-fn has_ended(view: &View, thread: Pid) -> io::Result<bool> {
-    let found = threads(view)?.all.into_iter().find(|other| other.id == thread);
-    Ok(found.is_none_or(|thread| thread.doing == Doing::Ended))
+    match seize(thread.id, Options::PTRACE_O_EXITKILL) {
+        Ok(()) => {
+            if let Ok(id) = u32::try_from(thread.id.as_raw()) {
+                traced::note(id);
+            }
+            // It may have ended since.
+            let _ = interrupt(thread.id);
+        }
+        // Another process traces it, or it denies to be traced. For a thread that has ended, the error is the same.
+        Err(_) if !view.has_ended(thread.id) => {
+            let _ = kill(thread.process, Signal::SIGKILL);
+        }
+        Err(_) => {}
+    }
 }
 
 /// The threads that one look found.
@@ -127,8 +127,9 @@ fn thread(view: &View, folder: &Path) -> io::Result<Thread> {
     let status = fs::read(folder.join("status"))?;
     let status = String::from_utf8_lossy(&status);
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    let ids = field("NSpid").unwrap_or_default().split_ascii_whitespace();
-    let id = ids.filter_map(|id| id.parse().ok()).nth(view.depth).ok_or(io::ErrorKind::InvalidData)?;
+    let here = |name| field(name)?.split_ascii_whitespace().nth(view.depth)?.parse().ok().map(Pid::from_raw);
+    let id: Pid = here("NSpid").ok_or(io::ErrorKind::InvalidData)?;
+    let process = here("NStgid").unwrap_or(id);
     let is_ours = field("TracerPid").and_then(|tracer| tracer.trim().parse().ok()) == Some(view.own);
     let doing = match field("State").and_then(|state| state.trim_start().chars().next()) {
         Some('Z' | 'X' | 'x') => Doing::Ended,
@@ -136,5 +137,5 @@ fn thread(view: &View, folder: &Path) -> io::Result<Thread> {
         _ if is_ours => Doing::Stops,
         _ => Doing::Runs,
     };
-    Ok(Thread { id: Pid::from_raw(id), doing })
+    Ok(Thread { id, process, doing })
 }

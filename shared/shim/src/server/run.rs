@@ -199,6 +199,7 @@ impl Run {
             }
             match wait_any(false)? {
                 Waited::Reaped(reaped) => self.usage.add(self.pid, reaped),
+                Waited::Traced => {}
                 Waited::NoneEnded | Waited::NoChildren => return Ok(false),
             }
         }
@@ -231,6 +232,7 @@ impl Run {
         let kept = loop {
             match wait_any(false)? {
                 Waited::Reaped(reaped) => usage.add(pid, reaped),
+                Waited::Traced => {}
                 Waited::NoChildren => break false,
                 Waited::NoneEnded if keeps => break true,
                 Waited::NoneEnded => tree.destroy(|reaped| usage.add(pid, reaped))?,

@@ -131,7 +131,7 @@ impl Server {
         }
         loop {
             match wait_any(false)? {
-                Waited::Reaped(_) => {}
+                Waited::Reaped(_) | Waited::Traced => {}
                 Waited::NoneEnded => return Ok(()),
                 Waited::NoChildren => break,
             }

@@ -19,6 +19,7 @@ use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::sys::socket::{AddressFamily, ControlMessageOwned, MsgFlags, SockFlag, SockType, recvmsg, socket};
 use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid};
 
+use super::traced;
 use crate::model::Switches;
 use crate::options::User;
 
@@ -42,6 +43,8 @@ pub(crate) struct Reaped {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Waited {
     Reaped(Reaped),
+    /// A traced thread stopped or ended: its use is not that of a command.
+    Traced,
     /// There are children, and all are alive.
     NoneEnded,
     NoChildren,
@@ -60,8 +63,7 @@ pub(crate) fn wait_any(block: bool) -> io::Result<Waited> {
         };
         match u32::try_from(pid) {
             Ok(0) => return Ok(Waited::NoneEnded),
-            // A traced thread, which is no child that ended.
-            Ok(_) if libc::WIFSTOPPED(status) => {}
+            Ok(pid) if libc::WIFSTOPPED(status) || traced::take(pid) => return Ok(Waited::Traced),
             Ok(pid) => {
                 return Ok(Waited::Reaped(Reaped {
                     pid,

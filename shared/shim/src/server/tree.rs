@@ -44,6 +44,7 @@ impl Tree {
             loop {
                 match wait_any(block)? {
                     Waited::Reaped(child) => reaped(child),
+                    Waited::Traced => {}
                     Waited::NoChildren => return Ok(()),
                     Waited::NoneEnded => break,
                 }
@@ -99,6 +100,14 @@ impl View {
         let own = own_pid(&proc)?;
         let depth = namespace_pids(&proc, own).len().saturating_sub(1);
         Ok(Self { proc, own, depth })
+    }
+
+    /// Whether a thread, or a process, has ended.
+    pub(crate) fn has_ended(&self, thread: nix::unistd::Pid) -> bool {
+        // A thread has a folder by its own id, which is not listed. In an old view, the next look tells.
+        let stat = fs::read(self.proc.join(thread.to_string()).join("stat")).unwrap_or_default();
+        let state = stat.rsplit(|byte| *byte == b')').next().and_then(|rest| rest.get(1));
+        self.depth != 0 || matches!(state, None | Some(b'Z' | b'X' | b'x'))
     }
 
     /// The folders of all descendants.

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Headers that nats-server stores, with a part of the reason why a request with them is refused.
-const ODD: [(&[u8], &str); 9] = [
+const ODD: [(&[u8], &str); 11] = [
     (b"NATS/1.0\r\nX: \xff\xfe\r\n\r\n", "not UTF-8"),
     (b"NATS/1.1\r\nX: y\r\n\r\n", "do not begin with NATS/1.0"),
     (b"HTTP/1.1 200 OK\r\n\r\n", "do not begin with NATS/1.0"),
@@ -25,6 +25,8 @@ const ODD: [(&[u8], &str); 9] = [
     (b"NATS/1.0 many\r\n\r\n", "no id"),
     (b"NATS/1.0 404 No Messages\r\n\r\n", "no id"),
     (b"NATS/1.0 100 Idle Heartbeat\r\n\r\n", "no id"),
+    (b"NATS/1.0\r\nX: a\rb\r\n\r\n", "carriage return"),
+    (b"NATS/1.0\r\nX: a\r\n\rb\r\n\r\n", "carriage return"),
     (b"NATS/1.0\r\nno colon\r\n\r\n", "no colon"),
     (b"NATS/1.0\r\n: no name\r\n\r\n", "name"),
     (b"NATS/1.0\r\n\x00\x01: control\r\n\r\n", "name"),
@@ -110,5 +112,66 @@ async fn n13_a_call_that_cannot_be_parsed_is_answered_and_cuts_no_connection() {
     }
     // Calls are answered in the connection on which the others arrived.
     tokio::time::timeout(Duration::from_secs(2), farm.client().groups()).await.unwrap().unwrap();
+    assert_eq!(varz(&farm.servers, "total_connections").await, before, "a connection was opened again");
+}
+
+/// Header blocks made of what parsers look for, and of odd bytes; the same for the same seed.
+struct OddHeaders(u64);
+
+impl OddHeaders {
+    fn number(&mut self, below: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % below
+    }
+
+    fn block(&mut self) -> Vec<u8> {
+        const PARTS: [&[u8]; 12] = [
+            b"\r\n",
+            b"\r",
+            b"\n",
+            b":",
+            b": ",
+            b" 503 x",
+            b"a",
+            b"Nats-Msg-Id: x",
+            b"\xc2\xa0",
+            b"\xff",
+            b"\x00",
+            b"\t",
+        ];
+        let mut block = if self.number(8) == 0 { Vec::new() } else { b"NATS/1.0".to_vec() };
+        if self.number(2) == 0 {
+            block.extend_from_slice(b"\r\n");
+        }
+        for _ in 0..self.number(9) {
+            block.extend_from_slice(PARTS[usize::try_from(self.number(12)).unwrap()]);
+        }
+        block
+    }
+}
+
+#[tokio::test]
+async fn n13_no_headers_cut_a_connection_or_stay_in_the_queue() {
+    let farm = Farm::builder().without("gateway").start().await;
+    let mut raw = Raw::connect(&farm).await;
+    raw.send(b"forebay.build.request.g.batch", "", b"NATS/1.0\r\n\r\n", b"{}").await;
+    let mut requests = farm.bus().jetstream().get_stream(stream::REQUESTS).await.unwrap();
+    let before = varz(&farm.servers, "total_connections").await;
+    let mut headers = OddHeaders(20_261_129);
+    for _ in 0..3_000 {
+        let block = headers.block();
+        if !block.is_empty() {
+            raw.send(b"forebay.build.request.g.batch", "", &block, b"{}").await;
+            raw.send(b"forebay.api.get.g", "answers.a", &block, b"{}").await;
+        }
+    }
+    let good = farm.publish("g", Priority::Batch, &script("true")).await;
+    ended_as(&farm, &good, Outcome::Succeeded).await;
+    let emptied = async {
+        while requests.info().await.unwrap().state.messages > 0 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(SOON, emptied).await.expect("a request is left in the queue");
     assert_eq!(varz(&farm.servers, "total_connections").await, before, "a connection was opened again");
 }

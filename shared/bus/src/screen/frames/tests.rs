@@ -38,6 +38,8 @@ fn what_cannot_be_read_arrives_with_its_fault_and_the_headers_that_can_be_read()
         (b"NATS/1.0 none\r\nNats-Msg-Id: 1\r\n\r\n", "the first line of its headers is malformed"),
         (b"NATS/1.0 404 No Messages\r\nNats-Msg-Id: 1\r\n\r\n", "its headers begin with a status"),
         (b"NATS/1.0\r\nno colon\r\nNats-Msg-Id: 1\r\n\r\n", "one of its headers has no colon"),
+        (b"NATS/1.0\r\nX: a\rb\r\nNats-Msg-Id: 1\r\n\r\n", "one of its headers has a carriage return"),
+        (b"NATS/1.0\r\n\rX: b\r\nNats-Msg-Id: 1\r\n\r\n", "one of its headers has a carriage return"),
         (b"NATS/1.0\r\na b\x00: c\r\nNats-Msg-Id: 1\r\n\r\n", "the name of one of its headers is not valid"),
     ] {
         let (passed, out) = passed(&with_headers(b"a.b", b"$JS.ACK.x", headers, b"body"));
@@ -77,6 +79,7 @@ fn odd_header() -> impl Strategy<Value = Vec<u8>> {
     let part = prop_oneof![
         Just(b"NATS/1.0".to_vec()),
         Just(b"\r\n".to_vec()),
+        Just(b"\r".to_vec()),
         Just(b" 503 x".to_vec()),
         Just(b"Nats-Msg-Id: 1".to_vec()),
         Just(b":".to_vec()),
