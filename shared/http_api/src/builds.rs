@@ -35,7 +35,7 @@ pub(crate) async fn create(
 ) -> Result<impl IntoResponse, Failure> {
     let group = names.group()?;
     let body = input::read(body, api.request_bytes_max).await?;
-    let mut request = input::decode_build(&headers, body, api.request_bytes_max).await?;
+    let mut request = input::decode_build(&headers, &caller, body, api.request_bytes_max).await?;
     authorize_submit(&caller, &group, &mut request)?;
     // With an id, the request can be repeated on the bus without queueing the build twice.
     request.id.get_or_insert_with(BuildId::generate);

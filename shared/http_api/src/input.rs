@@ -1,6 +1,6 @@
 //! Parsing of requests: path parameters, query parameters, and a body of bounded size.
 
-use std::{collections::HashMap, str::FromStr};
+use std::{collections::HashMap, str::FromStr, sync::LazyLock};
 
 use axum::{
     body::Body,
@@ -9,12 +9,14 @@ use axum::{
 };
 use bus::{Encoding, FromClient, Message as _};
 use bytes::{Bytes, BytesMut};
+use callers::{Caller, Shares};
 use futures::StreamExt as _;
 use invariant::impossible;
 use listener::TooSlow;
 use model::{
     BuildKey, BuildRequest, Digest, Group, InvocationId, Outcome, ParseIdError, State, ToolInvocation,
 };
+use tokio::sync::Semaphore;
 
 use crate::failure::Failure;
 
@@ -207,7 +209,9 @@ pub(crate) fn decode<T: FromClient>(headers: &HeaderMap, body: &[u8]) -> Result<
 }
 
 /// Requests as YAML are parsed one at a time: a hostile one takes seconds.
-static PARSING: tokio::sync::Semaphore = tokio::sync::Semaphore::const_new(1);
+static PARSING: Semaphore = Semaphore::const_new(1);
+/// Of each caller, one waits for that: those of others wait for few.
+static ASKING: LazyLock<Shares> = LazyLock::new(|| Shares::new(1));
 
 /// Media types of YAML.
 const YAML: [&str; 4] = ["application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"];
@@ -216,6 +220,7 @@ const YAML: [&str; 4] = ["application/yaml", "application/x-yaml", "text/yaml", 
 /// YAML may have at most `limit` bytes.
 pub(crate) async fn decode_build(
     headers: &HeaderMap,
+    caller: &Caller,
     body: Bytes,
     limit: usize,
 ) -> Result<BuildRequest, Failure> {
@@ -225,10 +230,10 @@ pub(crate) async fn decode_build(
         return decode(headers, &body);
     }
     // Never closed: only then there would be no turn.
-    let turn = PARSING.acquire().await;
+    let turns = (ASKING.turn(caller).await, PARSING.acquire().await);
     // Whether the client still waits or not, the turn ends with the parser.
     let parsed = tokio::task::spawn_blocking(move || {
-        let _turn = turn;
+        let _turns = turns;
         let text =
             std::str::from_utf8(&body).map_err(|error| format!("the request body is not UTF-8: {error}"));
         text.and_then(|text| BuildRequest::from_yaml(text).map_err(|invalid| invalid.to_string()))

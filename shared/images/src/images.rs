@@ -144,7 +144,7 @@ impl std::fmt::Debug for Images {
     }
 }
 
-/// The name of an unpacked layer: whoever names the content of another image's layer must name its blob, too.
+/// The name of an unpacked layer: to get that of another image, one must know its blob, too.
 fn entry_of(diff_id: &Digest, blob: &BlobDigest) -> Digest {
     Digest::of(format!("{diff_id} {blob}").as_bytes())
 }

@@ -43,6 +43,7 @@ pub(crate) async fn view(site: Site, asked: Asked) -> Result<View, Failure> {
     let group: Option<Group> = asked.query.parsed("group")?;
     let content = Content::read(&site, digest).await?;
     let found = seen(&site, &asked.rights, &digest).await;
+    let group = group.filter(|group| asked.rights.see_actions_of(group) && site.has_zone_of(group));
     let group = group.or_else(|| found.first().map(|it| it.group.clone()));
     let result = content.result(&site, &digest, group.as_ref(), &found).await;
     let folder = tree::browsed(&site, &content, &asked.query).await?;

@@ -219,6 +219,15 @@ impl Rights {
     /// Returns what is missing.
     pub fn check_submit(&self, group: &Group, priority: Priority) -> Result<(), Denied> {
         self.check(Need::In(Right::Submit, group))?;
+        self.check_priority(priority)
+    }
+
+    /// Whether they extend to builds of this priority.
+    ///
+    /// # Errors
+    ///
+    /// Returns what is missing.
+    pub fn check_priority(&self, priority: Priority) -> Result<(), Denied> {
         if self.priorities.contains(&priority) {
             return Ok(());
         }

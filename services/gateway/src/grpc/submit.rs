@@ -5,8 +5,8 @@ use std::time::Duration;
 use callers::{Caller, denied};
 use cas::TreeCheck;
 use model::{
-    Attempt, BlobDigest, ClientTool, CommandLimits, Execution, ExecutionId, Group, PoolName, Priority,
-    SendingBuild, SharedServices, brief,
+    Attempt, BlobDigest, BuildKey, ClientTool, CommandLimits, Execution, ExecutionId, Group, PoolName,
+    Priority, SendingBuild, SharedServices, brief,
 };
 use policy::{
     Admitted, InstanceRefusal,
@@ -104,6 +104,23 @@ async fn band(core: &Core, group: &Group, sender: Option<&SendingBuild>) -> Resu
     Ok(priority.unwrap_or_default())
 }
 
+/// The build that sent a request, if it runs and the caller may act for it. Without access rules, any build can be named.
+async fn own_sender(
+    core: &Core,
+    caller: &Caller,
+    group: &Group,
+    sender: Option<SendingBuild>,
+) -> Result<Option<SendingBuild>, Status> {
+    let Some(sender) = sender else { return Ok(None) };
+    if !caller.is_ruled {
+        return Ok(Some(sender));
+    }
+    let found = core.senders.priority_of(group, &sender).await.map_err(faults::bus)?;
+    let Some(priority) = found else { return Ok(None) };
+    let build = BuildKey { group: group.clone(), id: sender.id };
+    Ok(caller.may_act_for(&build, priority).then_some(sender))
+}
+
 /// The requested platform properties, with the `pool` of the instance name added unless the action names a pool.
 fn with_pool<'a>(
     platform: &'a [(String, String)],
@@ -128,6 +145,7 @@ pub(crate) async fn submit(
     let sender: Option<SendingBuild> =
         headers.get(BUILD_HEADER).and_then(|value| value.to_str().ok()?.parse().ok());
     let admitted = admit(core, (caller, headers), instance, asked, sender.as_ref()).await?;
+    let sender = own_sender(core, caller, &admitted.group, sender).await?;
     let core = &*core.seen_by((caller, headers), Some(&admitted.group))?;
     let found = read_action(core, &admitted.group, action).await?;
     let may_be_cached =

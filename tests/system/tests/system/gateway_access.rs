@@ -1,8 +1,12 @@
 //! Access rules of gateways, against callers who want more than they may do.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use base64::Engine as _;
+use callers::BuildTokens;
 use farm::{Authority, CLIENT, Certified, Farm, Locks, Output, SOON, WrongClock};
 use model::{Group, Priority};
 use reapi::{
@@ -463,6 +467,55 @@ async fn builds_and_their_jobs_call_gateways_that_are_locked() {
     farm.replace("gateway", &WrongClock::ahead_by(7200).env()).await;
     let build = grpc(&locks, &farm, None).await.and("authorization", &format!("Bearer {token}"));
     capabilities(&build).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_action_is_sent_for_a_build_with_its_token_or_the_right_to_its_priority() {
+    let locks = Locks::new();
+    let farm = start(&locks, Farm::builder().with_actions()).await;
+    let build = async |priority| {
+        let command = vec!["sleep".to_owned(), "1000".to_owned()];
+        let request = model::BuildRequest {
+            command,
+            priority: Some(priority),
+            timeout_seconds: Some(60),
+            ..model::BuildRequest::default()
+        };
+        let key = farm.submit("web", request).await;
+        let runs = |record: &model::BuildRecord| record.state() == model::State::InProgress;
+        let (_, record) = farm.wait_until(&key, SOON, runs).await;
+        let sender = format!("{}/{}/1", record.invocation().unwrap().worker, key.id);
+        (key, sender)
+    };
+    let (emergency, sender) = build(Priority::Emergency).await;
+    let (interactive, own) = build(Priority::Interactive).await;
+    let tokens = BuildTokens::of_file(&locks.path("secret")).unwrap();
+    let later = std::time::SystemTime::now() + Duration::from_secs(600);
+    let with_token = |key| format!("Bearer {}", tokens.issue(key, later));
+    let stranger = grpc(&locks, &farm, None).await;
+    let web = grpc(&locks, &farm, Some(&locks.web)).await;
+    let operator = grpc(&locks, &farm, Some(&locks.operator)).await;
+    let of = |key| stranger.and("authorization", &with_token(key));
+    let cases = [
+        (web.clone(), &sender, false),
+        (of(&interactive), &sender, false),
+        (web, &own, true),
+        (of(&emergency), &sender, true),
+        (operator.and("x-forebay-group", "web"), &sender, true),
+    ];
+    for (number, (calls, sender, allowed)) in cases.into_iter().enumerate() {
+        let calls = calls.and("x-forebay-build", sender);
+        execute(&locks, &farm, &calls, &format!("echo {number}")).await.unwrap();
+        let records = acting::histories(&farm).await.into_values().map(|mut all| all.remove(0));
+        let last = records.max_by_key(|record| record.execution.accepted_at_ms).unwrap().execution;
+        let named = last.build.map(|build| build.to_string());
+        assert_eq!(named.as_deref(), allowed.then_some(sender.as_str()), "{number}");
+        let is_emergency = allowed && *sender != own;
+        assert_eq!(last.band == Priority::Emergency, is_emergency, "{number}: {:?}", last.band);
+    }
+    for key in [emergency, interactive] {
+        farm.client().cancel(&key, None).await.unwrap();
+    }
 }
 
 #[tokio::test]

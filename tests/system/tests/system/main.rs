@@ -86,6 +86,7 @@ mod report;
 mod requirements;
 mod results;
 mod revocation;
+mod route_rights;
 mod scenario;
 mod schemas;
 mod secrets;

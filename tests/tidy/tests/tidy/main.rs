@@ -7,6 +7,7 @@ mod dependencies;
 mod documents;
 mod metrics;
 mod monitoring;
+mod paths;
 mod planned;
 mod promql;
 mod settings;

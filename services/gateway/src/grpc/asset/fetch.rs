@@ -13,6 +13,7 @@ use reapi::{
     protobuf::{self, Timestamp},
     rpc, status,
 };
+use tokio::time::Instant;
 use tonic::{Code, Request, Response, Status};
 
 use super::{
@@ -183,7 +184,15 @@ impl AssetApi {
         }
         let checksum = options.checksum.as_deref().map(Checksum::parse).transpose();
         let checksum = checksum.map_err(|why| status::bad_request("qualifiers.checksum.sri", why))?;
-        let Ok(_permit) = self.downloads.try_acquire() else {
+        let until = Instant::now() + limit;
+        // That of the caller first: those that wait here keep only their own caller waiting.
+        let turns = async {
+            match &self.caller {
+                Some(caller) => (self.shares.turn(caller).await, self.downloads.acquire().await),
+                None => (None, self.downloads.acquire().await),
+            }
+        };
+        let Ok(_turns) = tokio::time::timeout_at(until, turns).await else {
             let text = "too many concurrent downloads; retry later";
             return Err(status::retry(Code::ResourceExhausted, text, RETRY));
         };
@@ -196,7 +205,7 @@ impl AssetApi {
             .into_temp_path();
         let bytes_max = self.core.config.fetch_bytes_max;
         let fetched = download::download(&downloader, uri, options, checksum, bytes_max, &path);
-        match tokio::time::timeout(limit, fetched).await {
+        match tokio::time::timeout_at(until, fetched).await {
             Err(_) => {
                 let text = format!("fetching {uri} took longer than {} s", limit.as_secs_f32());
                 return Ok(Err(fault(Code::DeadlineExceeded, text)));

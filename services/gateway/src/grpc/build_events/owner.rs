@@ -32,7 +32,7 @@ pub(super) async fn owner(
         let (group, sender) = parse(run).ok_or_else(|| malformed(project))?;
         let checked = caller.rights.check(Need::In(Right::Execute, &group));
         checked.map_err(|refused| denied(&caller.refused(refused)))?;
-        return of_run(core, group, &sender).await;
+        return of_run(core, caller, group, &sender).await;
     }
     let asked = headers.get(GROUP).map(|value| value.to_str().unwrap_or("?"));
     let instances = &core.config.instances;
@@ -54,13 +54,16 @@ fn malformed(project: &str) -> Status {
     Status::invalid_argument(format!("project id {found:?}: expected {OF_BUILD}GROUP/WORKER/ID/ATTEMPT"))
 }
 
-async fn of_run(core: &Core, group: Group, sender: &SendingBuild) -> Result<Owner, Status> {
+async fn of_run(core: &Core, caller: &Caller, group: Group, sender: &SendingBuild) -> Result<Owner, Status> {
     let key = BuildKey { group, id: sender.id };
     let latest = core.bus.records().latest(&key).await.map_err(faults::bus)?;
     let Some((guard, record)) = latest else { return Ok(Owner::Ended) };
     let here = record.invocation().is_some_and(|run| run.worker == sender.worker);
     if record.state() != State::InProgress || record.attempt != sender.attempt || !here {
         return Ok(Owner::Ended);
+    }
+    if !caller.may_act_for(&key, record.build.priority) {
+        return Err(Status::permission_denied(format!("build {key}: use the token of the build")));
     }
     let (attempt, invocation) = (record.attempt, record.invocation_id());
     Ok(Owner::Known(EventOwner::Run { key, attempt, invocation, guard }))
