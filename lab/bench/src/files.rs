@@ -33,7 +33,7 @@ pub(crate) async fn measure(remote: &Remote) -> Result<Figures, BenchError> {
     figures.part("many", moved(put, get, cp, "5,000 small files"));
     let (cp, ()) = timed(copy(&root.join("large"), &root.join("large-copied"))).await?;
     let (put, digest) = timed(put_file(remote, &root.join("large"))).await?;
-    let placed = vec![Placed { digest, path: root.join("large-got"), executable: false }];
+    let placed = vec![Placed { digest, below: None, path: root.join("large-got"), executable: false }];
     let get = async { Ok(remote.fetch_many(placed, &meter).await?) };
     let (get, ()) = timed(get).await?;
     figures.part("large", moved(put, get, cp, "256 MiB"));
