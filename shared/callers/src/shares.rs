@@ -38,10 +38,8 @@ impl Shares {
     }
 
     fn of(&self, caller: &Caller) -> Arc<Semaphore> {
-        let name = match caller.proof {
-            AuditProof::Build => caller.name.rsplit_once('/').map_or("", |(group, _)| group),
-            _ => &caller.name,
-        };
+        let group = caller.name.rsplit_once('/').filter(|_| caller.proof == AuditProof::Build);
+        let name = group.map_or(caller.name.as_str(), |(group, _)| group);
         let mut held = self.held.lock();
         if let Some(found) = held.get(name).and_then(Weak::upgrade) {
             return found;

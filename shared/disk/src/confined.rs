@@ -149,7 +149,7 @@ impl Place {
     }
 
     fn name(&self) -> &Path {
-        self.path.file_name().map(Path::new).unwrap_or(&self.path)
+        self.path.file_name().map_or(&self.path, Path::new)
     }
 }
 

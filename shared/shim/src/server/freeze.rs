@@ -13,7 +13,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::traced;
-use super::tree::{Tree, View};
+use super::tree::View;
 
 const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
 
@@ -36,47 +36,45 @@ struct Thread {
     doing: Doing,
 }
 
-impl Tree {
-    /// Stops all; returns whether some are left, and none of them runs. Processes that cannot be traced are killed.
-    pub(crate) fn freeze(self, patience: Duration) -> io::Result<bool> {
-        let until = Instant::now() + patience;
-        let Ok(view) = View::of_proc() else { return Ok(false) };
-        let mut before = Vec::new();
-        loop {
-            let mut seen = threads(&view)?;
-            seen.all.sort_unstable();
-            for thread in seen.all.iter().filter(|thread| thread.doing == Doing::Runs) {
-                if Instant::now() >= until {
-                    return Ok(false);
-                }
-                stop(&view, thread);
-            }
-            // A process may appear that was made by one that stopped only while others were looked at: so the next look has to
-            // find the same. One that forks and ends between two looks leaves an ended one.
-            let is_still = seen.all.iter().all(|it| matches!(it.doing, Doing::Stopped | Doing::Ended));
-            if is_still && seen.is_complete && seen.all == before {
-                return Ok(seen.all.iter().any(|it| it.doing == Doing::Stopped));
-            }
+/// Stops all descendants; returns whether some are left, and none of them runs. Processes that cannot be traced are killed.
+pub(crate) fn freeze(patience: Duration) -> io::Result<bool> {
+    let until = Instant::now() + patience;
+    let Ok(view) = View::of_proc() else { return Ok(false) };
+    let mut before = Vec::new();
+    loop {
+        let mut seen = threads(&view)?;
+        seen.all.sort_unstable();
+        for thread in seen.all.iter().filter(|thread| thread.doing == Doing::Runs) {
             if Instant::now() >= until {
                 return Ok(false);
             }
-            before = seen.all;
-            std::thread::sleep(BETWEEN_LOOKS);
+            stop(&view, thread);
         }
+        // A process may appear that was made by one that stopped only while others were looked at: so the next look has to
+        // find the same. One that forks and ends between two looks leaves an ended one.
+        let is_still = seen.all.iter().all(|it| matches!(it.doing, Doing::Stopped | Doing::Ended));
+        if is_still && seen.is_complete && seen.all == before {
+            return Ok(seen.all.iter().any(|it| it.doing == Doing::Stopped));
+        }
+        if Instant::now() >= until {
+            return Ok(false);
+        }
+        before = seen.all;
+        std::thread::sleep(BETWEEN_LOOKS);
     }
+}
 
-    /// Lets all go on.
-    pub(crate) fn thaw(self) -> io::Result<()> {
-        traced::forget();
-        let Ok(view) = View::of_proc() else { return Ok(()) };
-        for thread in threads(&view)?.all {
-            if thread.doing == Doing::Stopped {
-                // It may have been killed since it was listed.
-                let _ = detach(thread.id, None);
-            }
+/// Lets all descendants go on.
+pub(crate) fn thaw() -> io::Result<()> {
+    traced::forget();
+    let Ok(view) = View::of_proc() else { return Ok(()) };
+    for thread in threads(&view)?.all {
+        if thread.doing == Doing::Stopped {
+            // It may have been killed since it was listed.
+            let _ = detach(thread.id, None);
         }
-        Ok(())
     }
+    Ok(())
 }
 
 /// Begins to trace a thread and to stop it, or kills its process.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 
 use super::Server;
+use super::freeze::{freeze, thaw};
 use super::sys::{Waited, wait_any};
 use super::tree::measure;
 use crate::frame::Reply;
@@ -67,7 +68,7 @@ impl Server {
                 self.survivors = Survivors::Ending { number, at };
                 self.tree.signal(Signal::SIGTERM)?;
                 // Stopped ones would not notice.
-                self.tree.thaw()?;
+                thaw()?;
                 self.tree.signal(Signal::SIGCONT)?;
                 self.reap_survivors()
             }
@@ -79,8 +80,8 @@ impl Server {
     pub(crate) fn hold(&mut self, number: u64, hold: bool) -> io::Result<()> {
         if self.survivors != Survivors::None {
             if !hold {
-                self.tree.thaw()?;
-            } else if !self.tree.freeze(STOPPED_WITHIN)? {
+                thaw()?;
+            } else if !freeze(STOPPED_WITHIN)? {
                 self.tree.destroy(|_| ())?;
                 self.survivors = Survivors::None;
                 self.outbox.put_urgent(&Reply::Kept(false));

@@ -549,7 +549,9 @@ async fn g18_an_environment_by_manifest_has_what_its_zone_has_and_no_layer_of_an
                 match version.state {
                     EnvironmentState::Ready { .. } => return "ready".to_owned(),
                     EnvironmentState::Failed { reason, .. } => return format!("failed: {reason}"),
-                    _ => tokio::time::sleep(Duration::from_millis(10)).await,
+                    EnvironmentState::Proposed | EnvironmentState::Approved { .. } => {
+                        tokio::time::sleep(Duration::from_millis(10)).await;
+                    }
                 }
             }
         };
