@@ -381,6 +381,13 @@ mod tests {
         names
     }
 
+    #[test]
+    fn s11_other_users_of_the_machine_do_not_reach_what_builds_write() {
+        let data = tempfile::tempdir().unwrap();
+        let folder = WorkerFolder::create(data.path(), "worker").unwrap();
+        assert_eq!(fs::metadata(folder.path()).unwrap().mode() & 0o777, 0o700);
+    }
+
     /// Whether the run after one that did `dirt` finds an empty workspace in the same folder.
     fn after(dirt: impl Fn(&RunFolder)) -> bool {
         let data = tempfile::tempdir().unwrap();

@@ -333,3 +333,23 @@ pub(crate) fn unusable(error: &std::io::Error) -> Reason {
     let code = if full { ReasonCode::DiskFull } else { ReasonCode::WorkerFault };
     Reason { code, message: format!("creating the workspace failed: {error}") }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{os::unix::fs::PermissionsExt as _, process::Command};
+
+    use super::*;
+
+    #[test]
+    fn s11_an_archive_brings_no_rights_of_others() {
+        let place = tempfile::tempdir().unwrap();
+        let make = "echo x > s; chmod 6755 s; ln s second; mkdir d; chmod 7777 d; tar cf a.tar s second d; mkdir out";
+        assert!(Command::new("sh").args(["-c", make]).current_dir(&place).status().unwrap().success());
+        let unpack = ["-c", UNPACK, "sh", "a.tar", "out", "1000", "too large"];
+        assert!(Command::new("sh").args(unpack).current_dir(&place).status().unwrap().success());
+        for name in ["s", "second", "d"] {
+            let mode = fs::metadata(place.path().join("out").join(name)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o6000, 0, "{name}: {mode:o}");
+        }
+    }
+}

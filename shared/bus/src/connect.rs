@@ -350,7 +350,12 @@ impl Bus {
     ///
     /// Fails if it does not answer within two seconds.
     pub async fn settle(&self) -> Result<(), BusError> {
-        self.clock.measure_server(&self.client, ACK_TIMEOUT).await
+        self.clock.measure_server(&self.client, ACK_TIMEOUT).await?;
+        // Calls arrive there.
+        match self.outside.get() {
+            Some(outside) => outside.clock.measure_server(&outside.client, ACK_TIMEOUT).await,
+            None => Ok(()),
+        }
     }
 
     /// Measures the farm's time now. The clock also does so automatically: at every connection and every ten seconds.

@@ -97,7 +97,7 @@ pub fn routes(api: &Api, settings: &PageSettings, callers: &Callers) -> Routes<A
         .route(Method::POST, "/farm/{id}/drain", OPERATE, post(farm::drain_one))
         .route(Method::POST, "/farm/{id}/resume", OPERATE, post(farm::resume_one))
         .page("/quota", FARM, quota::view)
-        .route(Method::POST, "/quota", OPERATE, post(quota::change))
+        .route(Method::POST, "/quota", RouteNeed::Right(Right::Operate), post(quota::change))
         .page("/audit", OPERATE, audit::view)
         .page("/simulate", FARM, simulate_page::view)
         .page("/help", RouteNeed::Known, help::view)

@@ -245,6 +245,7 @@ pub(crate) async fn change(
 ) -> Result<axum::response::Response, ErrorPage> {
     use axum::response::IntoResponse as _;
     let group: Group = change.group.trim().parse().map_err(Failure::from)?;
+    caller.check(Need::In(Right::Operate, &group)).map_err(Failure::from)?;
     let esu = parse(&change.esu)?;
     check(&site, esu.as_ref())?;
     let key = QuotaOf::Group(group.clone());

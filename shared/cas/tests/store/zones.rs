@@ -1,6 +1,6 @@
 //! Tests that a zone sees the blobs and results that it has proved to have, and no others.
 
-use cas::{Cas, CasError, TreeCheck};
+use cas::{Cas, CasError, ChunkingFunction, TreeCheck};
 use model::{BlobDigest, Provenance, Sight, Zone};
 use prost::Message as _;
 use reapi::execution::{ActionResult, OutputFile};
@@ -184,4 +184,22 @@ async fn a_purge_removes_the_results_that_are_chosen() {
             assert!(handle.get_action("e2", &action(number)).await.unwrap().is_some());
         }
     }
+}
+
+#[tokio::test]
+async fn what_a_zone_splits_changes_no_chunks_of_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let cas = open(&folder, |_| ());
+    let (a, b) = (bounded(&cas, "a", None), bounded(&cas, "b", None));
+    let content = noise(5 << 20, 1);
+    let digest = SHA.digest(&content);
+    // Other chunks than the store would make.
+    let mut chunks = Vec::new();
+    for part in content.chunks(1 << 20) {
+        chunks.push(b.put_bytes(SHA, content.slice_ref(part)).await.unwrap());
+    }
+    b.splice(&digest, &chunks, ChunkingFunction::FastCdc2020).await.unwrap();
+    a.put_bytes(SHA, content).await.unwrap();
+    assert_ne!(a.split(&digest).await.unwrap().unwrap().chunks, chunks);
+    assert_eq!(b.split(&digest).await.unwrap().unwrap().chunks, chunks);
 }

@@ -23,7 +23,7 @@ fn without_proc(folder: &TempDir) -> PathBuf {
     let program = folder.path().join("forebay");
     let text = format!(
         "#!/bin/sh\nexec unshare --mount sh -c \
-         'mount -t tmpfs none /proc/fs && exec unshare --user --map-root-user {} \"$@\"' sh \"$@\"\n",
+         'mount -t tmpfs none /proc/fs && exec unshare --user --map-root-user \"{}\" \"$@\"' sh \"$@\"\n",
         host().display()
     );
     fs::write(&program, text).unwrap();

@@ -99,7 +99,7 @@ async fn who_operates_one_group_changes_nothing_for_others() {
     }
     let worker = farm.client().workers().await.unwrap().remove(0).heartbeat.worker.to_string();
     for (method, path, form) in [
-        (Method::POST, "/quota".to_owned(), "group=web&esu=&sure=yes"),
+        (Method::POST, "/quota".to_owned(), "group=other&esu=&sure=yes"),
         (Method::POST, format!("/farm/{worker}/drain"), ""),
         (Method::POST, format!("/farm/{worker}/resume"), ""),
         (Method::GET, "/audit".to_owned(), ""),
