@@ -95,14 +95,10 @@ impl Caller {
         Arc::new(Self { place: Some(Arc::clone(place)), ..self.clone() })
     }
 
-    /// Whether it has proved with a token that it belongs to this build.
-    pub fn is_of_build(&self, build: &BuildKey) -> bool {
-        self.proof == AuditProof::Build && self.name == of_build(build)
-    }
-
     /// Whether it may act for a running build: with the token of the build, or the right to its priority.
     pub fn may_act_for(&self, build: &BuildKey, priority: Priority) -> bool {
-        !self.is_ruled || self.is_of_build(build) || self.rights.check_priority(priority).is_ok()
+        let has_its_token = self.proof == AuditProof::Build && self.name == of_build(build);
+        !self.is_ruled || has_its_token || self.rights.check_priority(priority).is_ok()
     }
 
     /// The name as the submitter of builds; none for a caller without a name.

@@ -30,15 +30,18 @@ impl Place {
         self.folder.path().join("target").join(path)
     }
 
-    fn sync(&self, mode: TransferMode, fresh: bool) -> Done {
-        let sync = Sync {
+    fn to_sync(&self, fresh: bool) -> Sync {
+        Sync {
             target: self.target(""),
             manifest: Some(self.folder.path().join("manifest")),
             fresh,
             reserve: Reserve::new(0),
             progress: Arc::default(),
-        };
-        sync.run(&self.folder_source(mode), &AtomicBool::new(false)).unwrap()
+        }
+    }
+
+    fn sync(&self, mode: TransferMode, fresh: bool) -> Done {
+        self.to_sync(fresh).run(&self.folder_source(mode), &AtomicBool::new(false)).unwrap()
     }
 
     fn copied(&self) -> TransferMode {
@@ -253,13 +256,7 @@ fn names_may_be_anything() {
 fn a_list_that_is_missing_or_broken_is_a_failure() {
     let place = Place::new();
     let source = place.folder_source(place.copied());
-    let sync = Sync {
-        target: place.target(""),
-        manifest: Some(place.folder.path().join("manifest")),
-        fresh: false,
-        reserve: Reserve::new(0),
-        progress: Arc::default(),
-    };
+    let sync = place.to_sync(false);
     let manifest = sync.manifest.as_ref().unwrap();
     assert!(sync.run(&source, &AtomicBool::new(false)).is_err());
     fs::write(manifest, "f 1 2 nonsense").unwrap();
@@ -348,13 +345,7 @@ fn s10_a_folder_that_becomes_a_link_leads_no_file_elsewhere() {
         for number in 0..50 {
             put(place.source(&format!("d/f{number}")), &format!("new {round}"));
         }
-        let sync = Sync {
-            target: place.target(""),
-            manifest: Some(place.folder.path().join("manifest")),
-            fresh: false,
-            reserve: Reserve::new(0),
-            progress: Arc::default(),
-        };
+        let sync = place.to_sync(false);
         // It may fail, but not write elsewhere.
         let _ = sync.run(&place.folder_source(place.copied()), &AtomicBool::new(false));
     }

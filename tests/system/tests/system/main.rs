@@ -22,6 +22,7 @@ mod autoscale;
 mod bad_input;
 mod bench_farm;
 mod bench_guard;
+mod build_callers;
 mod build_sandbox;
 mod caller_limits;
 mod capacity;
