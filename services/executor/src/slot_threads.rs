@@ -92,7 +92,10 @@ impl SlotThreads {
         let mut starting = Vec::new();
         let mut template = None;
         let SandboxSettings { read_only, hidden, filter } = settings.sandboxes.clone();
-        let bubblewrap = Bubblewrap { filter, ..Bubblewrap::default() }.showing(read_only).hiding(hidden);
+        let mut bubblewrap = Bubblewrap { filter, ..Bubblewrap::default() }.showing(read_only).hiding(hidden);
+        if owner.is_none() {
+            bubblewrap = bubblewrap.hiding_private();
+        }
         let needs_alone = settings.devices.values().any(|all| !all.is_empty()) || settings.action_network;
         let mut cores = processors::of_slots(settings)?.unwrap_or_default().into_iter();
         for number in 0..settings.slots {

@@ -177,7 +177,7 @@ impl Bubblewrap {
         own: OwnParts<'_>,
     ) -> Result<Call, SandboxError> {
         // Builds may run as the user of the worker.
-        let all = self.clone().hiding_private_settings();
+        let all = self.clone().hiding_private();
         all.workspace_with_its_hidden(folder, places, programs, network, own)
     }
 

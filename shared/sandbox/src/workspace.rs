@@ -81,7 +81,7 @@ impl WorkspaceSandbox {
 
     /// What services of its commands see of the machine: no more than these do.
     pub fn of_services(&self) -> Bubblewrap {
-        self.bubblewrap.clone().hiding_private_settings()
+        self.bubblewrap.clone().hiding_private()
     }
 
     /// Checks whether this machine supports the sandbox; the error says why not and how to fix it.

@@ -13,11 +13,11 @@ const SYSTEM: [&str; 10] =
 /// Folders that the private ones of a sandbox cover: what is shown or hidden below them is mounted after these.
 const COVERED: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
 
-/// Settings of the programs of the machine, among them private ones.
-const SETTINGS: &str = "/etc";
+/// Folders whose private files are hidden: what administrators install and configure. The others contain files of packages.
+const SEARCHED: [&str; 3] = ["/etc", "/opt", "/usr/local"];
 
-/// Passwords and keys of the machine: a worker that is root could read them inside, too.
-const SECRETS: [&str; 8] = [
+/// Passwords and keys of the machine, and what its kernel shows to root: a worker that is root could read them inside, too.
+const SECRETS: [&str; 14] = [
     "/etc/shadow",
     "/etc/shadow-",
     "/etc/gshadow",
@@ -26,6 +26,12 @@ const SECRETS: [&str; 8] = [
     "/etc/sudoers.d",
     "/etc/ssl/private",
     "/etc/forebay",
+    "/sys/firmware",
+    "/sys/fs/bpf",
+    "/sys/fs/pstore",
+    "/sys/kernel/debug",
+    "/sys/kernel/security",
+    "/sys/kernel/tracing",
 ];
 
 /// How to start bubblewrap, and which parts of the host are visible.
@@ -36,6 +42,8 @@ pub struct Bubblewrap {
     /// The files and folders of the host that commands can read. Missing paths are left out; a symbolic
     /// link stays a link.
     pub read_only: Vec<PathBuf>,
+    /// Files and folders below those of `read_only` that commands can read although they are private.
+    pub private: Vec<PathBuf>,
     /// Files that commands cannot read, and folders that they see as empty, although they are below one of
     /// `read_only`: the data folder.
     pub hidden: Vec<PathBuf>,
@@ -49,7 +57,8 @@ impl Default for Bubblewrap {
     fn default() -> Self {
         let read_only = SYSTEM.map(PathBuf::from).to_vec();
         let hidden = SECRETS.map(PathBuf::from).to_vec();
-        Self { program: "bwrap".into(), read_only, hidden, filter: true, tmp_bytes_max: None }
+        let private = Vec::new();
+        Self { program: "bwrap".into(), read_only, private, hidden, filter: true, tmp_bytes_max: None }
     }
 }
 
@@ -59,9 +68,8 @@ impl Bubblewrap {
     pub fn showing(mut self, paths: impl IntoIterator<Item = PathBuf>) -> Self {
         for path in paths {
             // What is visible already, such as `/sbin`, may be a link, which can be made only once.
-            if !self.read_only.iter().any(|shown| path.starts_with(shown)) {
-                self.read_only.push(path);
-            }
+            let is_shown = self.read_only.iter().any(|shown| path.starts_with(shown));
+            if is_shown { self.private.push(path) } else { self.read_only.push(path) }
         }
         self
     }
@@ -73,9 +81,11 @@ impl Bubblewrap {
         self
     }
 
-    /// The same without the settings of the machine that only the user of this process can read.
-    pub(crate) fn hiding_private_settings(self) -> Self {
-        let private = private(Path::new(SETTINGS), &self.read_only);
+    /// The same without what the machine's administrators have installed and only the user of this process can read.
+    #[must_use]
+    pub fn hiding_private(self) -> Self {
+        let private: Vec<_> =
+            SEARCHED.iter().flat_map(|folder| private(Path::new(folder), &self.private)).collect();
         self.hiding(private)
     }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::support::{Kind, Place, Way};
 use nix::unistd::geteuid;
-use sandbox::{Network, Run, Slot};
+use sandbox::{Bubblewrap, Network, Run, Slot};
 
 /// A folder with a file that all users of the machine can read.
 fn secrets(folder: &Path) {
@@ -134,13 +134,44 @@ async fn s1_a_build_of_root_cannot_read_what_only_root_can() {
     // All that this machine has; the search itself has tests of its own.
     let program = "
 import os
-for folder, _, files in os.walk('/etc'):
+for folder, _, files in (found for top in ('/etc', '/opt', '/usr/local') for found in os.walk(top)):
     for path in (os.path.join(folder, name) for name in files):
         try: of = os.stat(path); open(path).close()
         except (OSError, UnicodeError): continue
         if of.st_mode & 0o4 == 0: print('readable', path)
 print('ok')";
     assert_eq!(Place::new(Way::Kept).output_in(Kind::Build, &["python3", "-c", program]).await, "ok\n");
+}
+
+#[tokio::test]
+async fn s1_what_only_root_can_read_is_shown_where_the_settings_list_it() {
+    if !geteuid().is_root() {
+        return; // It cannot create a folder there.
+    }
+    for parent in ["/opt", "/usr/local"] {
+        let folder = tempfile::Builder::new().prefix("forebay-private-").tempdir_in(parent).unwrap();
+        secrets(folder.path());
+        let keys = ["listed", "hidden"].map(|name| folder.path().join(name));
+        for key in &keys {
+            fs::write(key, "private\n").unwrap();
+            fs::set_permissions(key, Permissions::from_mode(0o600)).unwrap();
+        }
+        let [listed, hidden] = keys.each_ref().map(|key| key.to_str().unwrap());
+        let script = format!("cat {listed}; cat {hidden}; ls /sys/kernel/debug /sys/kernel/tracing");
+        let host = Bubblewrap::default().showing([keys[0].clone()]);
+        let place = Place::new(Way::None);
+        let build = place.output_seeing(host.clone(), &["sh", "-c", &script], Network::Loopback).await;
+        let action = Place::new(Way::Kept);
+        let mut config = action.config();
+        config.bubblewrap = host.hiding_private();
+        config.user = None;
+        let mut slot = Slot::start(config).await.unwrap();
+        action.ended(&mut slot, action.script(&script)).await;
+        for seen in [build, action.stdout() + &action.stderr()] {
+            assert_eq!(seen.matches("private\n").count(), 1, "{parent}: {seen}");
+            assert!(seen.contains(&format!("cat: {hidden}")) && !seen.contains("available"), "{seen}");
+        }
+    }
 }
 
 #[tokio::test]

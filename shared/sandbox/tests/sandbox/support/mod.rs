@@ -206,11 +206,20 @@ impl Place {
 
     /// What a command writes in the sandbox of a workspace, with its folder `workspace/build`.
     pub(crate) async fn output_of_build(&self, argv: &[&str], network: Network) -> String {
+        self.output_seeing(Bubblewrap::default(), argv, network).await
+    }
+
+    /// The same with what `bubblewrap` shows and hides of the host.
+    pub(crate) async fn output_seeing(
+        &self,
+        bubblewrap: Bubblewrap,
+        argv: &[&str],
+        network: Network,
+    ) -> String {
         let parent = self.path("workspace");
         let folder = parent.join("build");
         fs::create_dir_all(&folder).unwrap();
-        let sandbox =
-            WorkspaceSandbox { bubblewrap: Bubblewrap::default(), network, programs: self.path("work") };
+        let sandbox = WorkspaceSandbox { bubblewrap, network, programs: self.path("work") };
         let options = sandbox.options(&parent, std::slice::from_ref(&folder), OwnParts::default()).unwrap();
         let mut shim = Shim::start_with(host(), &options).await.unwrap();
         let command = Command {
