@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use bus::{BusError, EventSubject, Stored, stream};
-use index::{Applied, Health, Index, IndexError, IndexEvent, RebuildToken};
-use model::{Heartbeat, Sequence};
+use index::{Applied, Change, Health, Index, IndexError, IndexEvent, RebuildToken};
+use model::{BuildRecord, Heartbeat, Sequence};
 use projection::{Projection, Steps};
 use service::{Context, ServiceError, Step, request_heartbeats};
 use settings::DispatcherSettings;
@@ -75,8 +75,12 @@ impl Projection for Builds {
         true
     }
 
-    fn read(&self, stored: &Stored) -> Result<Self::Record, BusError> {
-        records::read(stored, &self.settings)
+    async fn read(&self, stored: &Stored) -> Result<Self::Record, BusError> {
+        let read = records::read(stored, &self.settings)?;
+        if let Change::Enqueued { .. } = read.event.change {
+            self.context.bus.check_accepted::<BuildRecord>(stored).await?;
+        }
+        Ok(read)
     }
 
     fn note(&self, records: &[Self::Record]) {

@@ -1,8 +1,8 @@
-//! Control messages to this executor: cancel, drain and resume.
+//! Orders to this executor: cancel, drain and resume, and stop the services of a job.
 
 use std::sync::Arc;
 
-use model::{ExecutionKey, ExecutorControl};
+use model::{ExecutionKey, ExecutorControl, StopServices};
 use service::{ServiceError, Subscription, send_heartbeat};
 use tracing::{debug, info};
 
@@ -16,7 +16,6 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
             ExecutorControl::Cancel { execution } => {
                 tokio::spawn(cancel(shared.clone(), execution));
             }
-            ExecutorControl::StopServices { execution } => shared.services_here.stop(&execution),
             ExecutorControl::Drain => {
                 info!("draining: accepting no new actions");
                 shared.actions.set_draining(true);
@@ -32,6 +31,14 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
                 shared.changed.notify_one();
             }
         }
+    }
+}
+
+/// Stops services of jobs, when it is ordered to, until the session ends.
+pub(crate) async fn serve_jobs(shared: Arc<Shared>) -> Result<(), ServiceError> {
+    let mut orders = Subscription::<StopServices>::new(&shared.context.bus, &shared.id).await?;
+    loop {
+        shared.services_here.stop(&orders.next().await?.content.execution);
     }
 }
 

@@ -191,6 +191,7 @@ async fn session(shared: &Arc<Shared>, first: bool) -> Result<SessionEnd, Servic
     tasks.spawn(sensor_readings::serve(shared.clone()));
     tasks.spawn(room::serve(shared.clone()));
     tasks.spawn(control::serve(shared.clone()));
+    tasks.spawn(control::serve_jobs(shared.clone()));
     tasks.spawn(image::serve(shared.clone()));
     tasks.spawn(live_output::serve(shared.clone()));
     tasks.spawn(serve_heartbeats(shared.clone()));

@@ -7,7 +7,10 @@ use index::{
     Applied, Health, IndexError, RebuildToken,
     actions::{Effects, Event},
 };
-use model::{ActionKeys, ExecutionHead, ExecutionKey, ExecutorHeartbeat, ExecutorId, Requirements, Sequence};
+use model::{
+    ActionKeys, ExecutionHead, ExecutionKey, ExecutionRecord, ExecutorHeartbeat, ExecutorId, Requirements,
+    Sequence,
+};
 use projection::{Projection, Steps};
 use service::{ServiceError, Step, crash_point, request_heartbeats};
 use telemetry::metrics::{Counter, Label, count};
@@ -74,8 +77,12 @@ impl Projection for Executions {
         self.shared.actions.health().await
     }
 
-    fn read(&self, stored: &Stored) -> Result<ReadRecord, BusError> {
-        ReadRecord::of(stored)
+    async fn read(&self, stored: &Stored) -> Result<ReadRecord, BusError> {
+        let read = ReadRecord::of(stored)?;
+        if !matches!(read.content, RecordContent::Finished(_)) {
+            self.shared.context.bus.check_accepted::<ExecutionRecord>(stored).await?;
+        }
+        Ok(read)
     }
 
     /// Learns before the records are applied, so that early grants follow the results that were read with them.

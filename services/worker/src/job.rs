@@ -6,7 +6,7 @@ use bus::ChunkFault;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use jobs::{Host, JobEnding, JobRun};
-use model::{BuildJob, BuildRecord, ExecutionKey, ExecutorControl, ExecutorId, OutputStream, ToolEvent};
+use model::{BuildJob, BuildRecord, ExecutionKey, ExecutorId, OutputStream, StopServices, ToolEvent};
 
 use crate::{
     build_run::Run,
@@ -58,8 +58,9 @@ impl Host for JobHost<'_> {
     }
 
     fn stop_services<'a>(&'a self, executor: &'a ExecutorId, execution: ExecutionKey) -> BoxFuture<'a, ()> {
-        let order = ExecutorControl::StopServices { execution };
-        Box::pin(async move { self.shared.context.bus.send_or_log(executor, &order).await })
+        Box::pin(async move {
+            self.shared.context.bus.send_or_log(executor, &StopServices { execution }).await;
+        })
     }
 
     fn tasks_start(&self, at: SystemTime) {

@@ -168,12 +168,11 @@ fn cas(rights: &mut Rights) -> &mut Rights {
 }
 
 fn worker<'a>(rights: &'a mut Rights, name: &str) -> &'a mut Rights {
-    rights.take_part().read(stream::EVENTS).read(stream::LEASES).read(stream::ENVIRONMENTS).answer();
+    rights.take_part().read_records().read(stream::LEASES).read(stream::ENVIRONMENTS).answer();
     rights.receive_as(&[EachOf::Offer, EachOf::Control, EachOf::ActionUsage], name);
     rights.receive(&[Subject::Announce, Subject::GatewayChanged, Subject::PoolChanged]);
     rights.send(&[Subject::Heartbeat, Subject::Usage]);
-    // A job ends its shared services.
-    rights.send_to(&[EachOf::ExecutorControl]);
+    rights.send_to(&[EachOf::ExecutorServices]);
     store(rights.write(&[
         WrittenSubjects::Lifecycles,
         WrittenSubjects::RunEvents,
@@ -185,7 +184,9 @@ fn worker<'a>(rights: &'a mut Rights, name: &str) -> &'a mut Rights {
 
 fn executor<'a>(rights: &'a mut Rights, name: &str) -> &'a mut Rights {
     rights.take_part().read(stream::ACTIONS).read(stream::EXECUTORS).read(stream::ENVIRONMENTS).answer();
-    rights.receive_as(&[EachOf::ExecutorGrant, EachOf::ExecutorControl, EachOf::ExecutorOutput], name);
+    let received =
+        [EachOf::ExecutorGrant, EachOf::ExecutorControl, EachOf::ExecutorServices, EachOf::ExecutorOutput];
+    rights.receive_as(&received, name);
     rights.receive(&[Subject::ExecutorAnnounce]);
     rights.hear(&[LiveSubjects::Environments]).send_to(&[EachOf::ActionUsage]).report_progress();
     rights.send(&[

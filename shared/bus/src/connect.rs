@@ -16,9 +16,10 @@ use tokio::sync::{OnceCell, watch};
 use tracing::{debug, info, warn};
 
 use crate::{
-    BusError, Denied, FarmClock,
+    BusError, Denied, FarmClock, Seals,
     admission::Admission,
     denials::{Denials, name_of},
+    permissions::Subjects,
     screen::Screen,
 };
 
@@ -43,12 +44,14 @@ pub struct Bus {
     /// The subscription to elections, shared by all that ask for it.
     pub(crate) elections: Arc<OnceLock<watch::Receiver<u64>>>,
     server: Arc<Server>,
-    /// Whether the user may read streams, once it was asked.
-    pub(crate) reads_streams: Arc<OnceCell<bool>>,
+    /// What the user may publish, once it was asked.
+    pub(crate) publishes: Arc<OnceCell<Subjects>>,
     /// The relay that the connection passes through.
     screen: Option<Arc<Screen>>,
     name: Arc<str>,
     outside: Arc<OnceCell<Self>>,
+    /// The key that proves which work was accepted, in processes that have it.
+    pub(crate) seals: Option<Arc<Seals>>,
 }
 
 /// Signals reconnections: replies awaited before one will not arrive.
@@ -242,9 +245,18 @@ impl Bus {
         connected(&server, patience, || Self::connect_once(&server, name, Kind::Main)).await
     }
 
+    /// This connection, with the key of the farm that proves which work was accepted.
+    #[must_use]
+    pub fn with_seals(self, seals: Option<Seals>) -> Self {
+        Self { seals: seals.map(Arc::new), ..self }
+    }
+
     /// Another connection, for what strangers send: a message that cannot be parsed does not end it. Waits for a server.
     pub async fn outside(&self) -> Result<&Self, BusError> {
-        let connect = || Self::connect_once(&self.server, &self.name, Kind::Outside);
+        let connect = || async {
+            let outside = Self::connect_once(&self.server, &self.name, Kind::Outside).await?;
+            Ok(Self { seals: self.seals.clone(), ..outside })
+        };
         self.outside.get_or_try_init(|| connected(&self.server, Patience::Wait, connect)).await
     }
 
@@ -261,7 +273,7 @@ impl Bus {
         }
         tokio::spawn(clock.clone().remeasure(client.clone(), reconnects.clone()));
         let server = Arc::clone(server);
-        let (elections, reads_streams, outside) = (Arc::default(), Arc::default(), Arc::default());
+        let (elections, publishes, outside) = (Arc::default(), Arc::default(), Arc::default());
         Ok(Self {
             client,
             denials,
@@ -271,10 +283,11 @@ impl Bus {
             reconnects,
             elections,
             server,
-            reads_streams,
+            publishes,
             screen,
             name: name.into(),
             outside,
+            seals: None,
         })
     }
 

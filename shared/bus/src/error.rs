@@ -54,6 +54,12 @@ pub enum BusError {
         #[source]
         source: crate::DecodeError,
     },
+    /// No service with the key of the farm accepted what a record describes.
+    #[error(
+        "message {sequence} on {subject} is not what an enqueuer or a gateway of this farm accepted: its first record has no seal \
+         by the key of this process (seal_key_file), or describes other work"
+    )]
+    Unsealed { sequence: u64, subject: String },
     /// The message exceeds the server's size limit.
     #[error("{what} is larger than the server accepts")]
     TooLarge {

@@ -31,6 +31,8 @@ pub(crate) const WRITER: &str = "Forebay-Writer";
 pub(crate) const ROOM: &str = "Forebay-Room";
 /// Marks a live message that is not a stored record.
 pub(crate) const PROGRESS: &str = "Forebay-Progress";
+/// Proof that the writer of a first record has the key of the farm.
+pub(crate) const SEAL: &str = "Forebay-Seal";
 pub(crate) const CONTENT_TYPE: &str = "Content-Type";
 pub(crate) const TRACEPARENT: &str = "traceparent";
 pub(crate) const EXPECTED: &str = "Nats-Expected-Last-Subject-Sequence";

@@ -44,6 +44,7 @@ mod request_id;
 mod resolver;
 mod rights;
 mod screen;
+mod seal;
 mod several;
 mod stored;
 mod stored_stream;
@@ -97,6 +98,7 @@ pub use records::Records;
 pub use request_id::RequestId;
 pub use resolver::Resolver;
 pub use rights::{EachOf, LiveSubjects, Rights, WrittenSubjects};
+pub use seal::Seals;
 pub use stored::Stored;
 pub use stored_stream::{ConsumerState, StoredStream, StreamState, Tail};
 pub use subject::{

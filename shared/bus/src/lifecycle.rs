@@ -17,6 +17,9 @@ pub trait Lifecycle: Message + Sync {
 
     /// The W3C trace context that it belongs to.
     fn traceparent(&self) -> Option<&str>;
+
+    /// Whether both describe the same build or execution, as it was accepted.
+    fn is_same_work(&self, other: &Self) -> bool;
 }
 
 impl Lifecycle for BuildRecord {
@@ -29,6 +32,12 @@ impl Lifecycle for BuildRecord {
     fn traceparent(&self) -> Option<&str> {
         self.build.traceparent.as_deref()
     }
+
+    /// A build that its worker gave back has an attempt more.
+    fn is_same_work(&self, other: &Self) -> bool {
+        let max_attempts = self.build.max_attempts;
+        self.build == model::Build { max_attempts, ..other.build.clone() }
+    }
 }
 
 impl Lifecycle for ExecutionRecord {
@@ -40,6 +49,10 @@ impl Lifecycle for ExecutionRecord {
 
     fn traceparent(&self) -> Option<&str> {
         self.execution.traceparent.as_deref()
+    }
+
+    fn is_same_work(&self, other: &Self) -> bool {
+        self.execution == other.execution
     }
 }
 

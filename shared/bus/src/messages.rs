@@ -3,7 +3,7 @@
 use model::{
     ActionUsage, BuildUse, Control, ExecutorControl, ExecutorHeartbeat, ExecutorId, GrantNotices, Grants,
     HandOver, Heartbeat, KeepTrace, LiveOutputReply, LiveOutputRequest, OfferReply, Offers, RoomReport,
-    UsageReport, WaitAgain, WorkerId,
+    StopServices, UsageReport, WaitAgain, WorkerId,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -29,6 +29,7 @@ message!(
     OfferReply,
     Offers,
     RoomReport,
+    StopServices,
     UsageReport,
     WaitAgain,
 );
@@ -112,6 +113,10 @@ plain! {
 plain! {
     /// Gateways, schedulers and autoscaling to one executor.
     ExecutorControl, "an order to an executor", ExecutorId => |executor| Subject::ExecutorControl(executor.clone()), ()
+}
+plain! {
+    /// Workers to one executor.
+    StopServices, "an order to stop services", ExecutorId => |executor| Subject::ExecutorServices(executor.clone()), ()
 }
 plain! {
     /// Gateways to one executor.

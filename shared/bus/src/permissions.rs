@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 use tracing::debug;
 
-use crate::{Bus, BusError, codec::from_json, rights::matches, stream, subject::USER_INFO};
+use crate::{Bus, BusError, codec::from_json, rights::matches, subject::USER_INFO};
 
 #[derive(Deserialize)]
 struct UserInfo {
@@ -21,8 +21,9 @@ struct Permissions {
     publish: Option<Subjects>,
 }
 
-#[derive(Deserialize, Default)]
-struct Subjects {
+/// Subjects that the user may publish to.
+#[derive(Debug, Deserialize, Default)]
+pub(crate) struct Subjects {
     allow: Option<Vec<String>>,
     deny: Option<Vec<String>>,
 }
@@ -38,11 +39,12 @@ impl Subjects {
 }
 
 impl Bus {
-    /// Whether the user may read streams: not one of a tenant. If the server does not answer, processes of the farm go on.
-    pub async fn reads_streams(&self) -> bool {
-        let known = self.reads_streams.get_or_try_init(|| self.ask_whether_it_reads_streams()).await;
+    /// Whether the user may read all of a stream, from its leader too: a user of a tenant may not, and a worker only what it works with.
+    /// If the server does not answer, processes of the farm go on.
+    pub async fn reads(&self, stream: &str) -> bool {
+        let known = self.publishes.get_or_try_init(|| self.ask_what_it_publishes()).await;
         match known {
-            Ok(reads) => *reads,
+            Ok(publishes) => publishes.include(&format!("$JS.API.DIRECT.GET.{stream}")),
             Err(error) => {
                 debug!(error = telemetry::error_chain(&error), "cannot read the own permissions");
                 true
@@ -50,13 +52,11 @@ impl Bus {
         }
     }
 
-    async fn ask_whether_it_reads_streams(&self) -> Result<bool, BusError> {
+    async fn ask_what_it_publishes(&self) -> Result<Subjects, BusError> {
         let what = "reading the own permissions";
         let reply = self.client.request(USER_INFO, Bytes::new()).await.map_err(BusError::failed(what))?;
         let info: UserInfo = from_json(&reply.payload).map_err(BusError::failed(what))?;
-        let read = format!("$JS.API.DIRECT.GET.{}", stream::EVENTS);
-        let publish = info.data.permissions.and_then(|all| all.publish);
-        Ok(publish.is_none_or(|publish| publish.include(&read)))
+        Ok(info.data.permissions.and_then(|all| all.publish).unwrap_or_default())
     }
 }
 

@@ -24,9 +24,6 @@ impl Bus {
 impl<'a> Records<'a> {
     /// Reads the last record from the stream's leader, or from any replica if the user may not ask the leader.
     pub async fn latest<K: RecordKey>(self, key: &K) -> Result<Option<(Sequence, K::Record)>, BusError> {
-        if !self.bus.reads_streams().await {
-            return self.latest_direct(key).await;
-        }
         let last = self.stream::<K>().last(&key.record_subject()).await?;
         last.as_ref().map(positioned::<K>).transpose()
     }
@@ -50,7 +47,8 @@ impl<'a> Records<'a> {
     pub async fn latest_many_stored<K: RecordKey>(self, keys: &[K]) -> Result<Vec<Stored>, BusError> {
         let stream = self.stream::<K>();
         let subjects: Vec<String> = keys.iter().map(K::record_subject).collect();
-        if subjects.len() <= SINGLE_READS_MAX {
+        // A batch does not name its subjects where nats-server could check them.
+        if subjects.len() <= SINGLE_READS_MAX || !self.bus.reads(<K::Record as Lifecycle>::STREAM).await {
             let reads = subjects.iter().map(|subject| stream.last_direct(subject));
             return Ok(futures::future::try_join_all(reads).await?.into_iter().flatten().collect());
         }

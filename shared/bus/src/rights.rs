@@ -35,13 +35,15 @@ pub enum EachOf {
     ExecutorGrant,
     /// Orders to all executors.
     ExecutorControl,
+    /// Orders to executors to stop services of jobs.
+    ExecutorServices,
     /// Requests for the output of executions.
     ExecutorOutput,
 }
 
 impl EachOf {
     /// All kinds, in the order of declaration.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Api,
         Self::Archive,
         Self::Offer,
@@ -49,6 +51,7 @@ impl EachOf {
         Self::ActionUsage,
         Self::ExecutorGrant,
         Self::ExecutorControl,
+        Self::ExecutorServices,
         Self::ExecutorOutput,
     ];
 
@@ -62,6 +65,7 @@ impl EachOf {
             Self::ActionUsage => "forebay.worker.usage",
             Self::ExecutorGrant => "forebay.executor.grant",
             Self::ExecutorControl => "forebay.executor.control",
+            Self::ExecutorServices => "forebay.executor.services",
             Self::ExecutorOutput => "forebay.executor.output",
         }
     }
@@ -315,6 +319,12 @@ impl Rights {
         self
     }
 
+    /// Allows to read the last record of each build, and nothing else of the stream of events.
+    pub fn read_records(&mut self) -> &mut Self {
+        self.publish.insert(format!("$JS.API.DIRECT.GET.{}.{}", stream::EVENTS, EventSubject::LIFECYCLES));
+        self
+    }
+
     /// Allows to read a stream and to follow it with consumers of its own.
     pub fn follow(&mut self, stream: &str) -> &mut Self {
         self.publish.insert(format!("$JS.API.CONSUMER.CREATE.{stream}.>"));
@@ -451,6 +461,7 @@ mod tests {
                 EachOf::ActionUsage => vec![Subject::ActionUsage(worker.clone())],
                 EachOf::ExecutorGrant => vec![Subject::ExecutorGrant(executor())],
                 EachOf::ExecutorControl => vec![Subject::ExecutorControl(executor())],
+                EachOf::ExecutorServices => vec![Subject::ExecutorServices(executor())],
                 EachOf::ExecutorOutput => vec![Subject::ExecutorOutput(executor())],
             };
             for subject in subjects {

@@ -97,8 +97,11 @@ impl StoredStream<'_> {
         Ok(Stored::from_direct(reply))
     }
 
-    /// Reads the last message on `subject` from the stream's leader.
+    /// Reads the last message on `subject` from the stream's leader, or from any replica if the user may not ask the leader.
     pub async fn last(self, subject: &str) -> Result<Option<Stored>, BusError> {
+        if !self.bus.reads(self.name).await {
+            return self.last_direct(subject).await;
+        }
         let what = || format!("reading the last message on {subject}");
         let handle = self.bus.js.get_stream_no_info(self.name).await.map_err(BusError::failed(what()))?;
         match handle.get_last_raw_message_by_subject(subject).await {

@@ -386,6 +386,8 @@ pub enum Subject {
     ExecutorHandOver,
     /// Sends orders to an executor.
     ExecutorControl(ExecutorId),
+    /// Orders an executor to stop the shared services of a job.
+    ExecutorServices(ExecutorId),
     /// Requests the live output of an execution from its executor.
     ExecutorOutput(ExecutorId),
     /// Heartbeats of the executors.
@@ -430,6 +432,7 @@ impl fmt::Display for Subject {
             Self::ExecutorGranted => f.write_str("forebay.executor.granted"),
             Self::ExecutorHandOver => f.write_str("forebay.executor.handover"),
             Self::ExecutorControl(executor) => write!(f, "forebay.executor.control.{executor}"),
+            Self::ExecutorServices(executor) => write!(f, "forebay.executor.services.{executor}"),
             Self::ExecutorOutput(executor) => write!(f, "forebay.executor.output.{executor}"),
             Self::ExecutorHeartbeat => f.write_str("forebay.executor.heartbeat"),
             Self::ExecutorAnnounce => f.write_str("forebay.executor.announce"),

@@ -19,7 +19,7 @@ use tracing::debug;
 
 use crate::{
     Bus, BusError, Encoding, Lifecycle, Message as _, Stored,
-    headers::{CONTENT_TYPE, EXPECTED, ROOM, TRACEPARENT, WRITER, header},
+    headers::{CONTENT_TYPE, EXPECTED, ROOM, SEAL, TRACEPARENT, WRITER, header},
 };
 
 /// Outcome of a transition.
@@ -62,9 +62,12 @@ impl Bus {
 
     async fn write_record<R: Lifecycle>(
         &self,
-        write: Write,
+        mut write: Write,
         patience: Duration,
     ) -> Result<Written<R>, BusError> {
+        if let Some(seals) = self.seals.as_ref().filter(|_| write.expected == Sequence(0)) {
+            write.headers.insert(SEAL, seals.of(&write.subject, &write.payload).as_str());
+        }
         match self.compare_and_set(&write, patience).await? {
             Ok(sequence) => Ok(Written::Won(sequence)),
             Err(None) => Ok(Written::Lost(None)),
@@ -96,7 +99,9 @@ impl Bus {
                 }
                 Ok(last) => {
                     let at = last.as_ref().map_or(Sequence(0), |stored| stored.sequence);
-                    if at != write.expected {
+                    // A replica may not have the last message yet, which came after the expected one.
+                    let is_old = at < write.expected && !self.reads(write.stream).await;
+                    if at != write.expected && (!is_old || Instant::now() >= deadline) {
                         return Ok(Err(last));
                     }
                 }

@@ -129,7 +129,7 @@ impl Bus {
     /// Fails if the stream cannot be read.
     pub async fn last_console(&self, key: &BuildKey) -> Result<Sequence, BusError> {
         let subject = EventSubject { key: key.clone(), kind: EventKind::Console }.to_string();
-        if self.reads_streams().await {
+        if self.reads(stream::EVENTS).await {
             let stored = self.stream(stream::EVENTS).last(&subject).await?;
             return Ok(stored.map_or(Sequence(0), |stored| stored.sequence));
         }
@@ -155,7 +155,7 @@ impl Bus {
         from: Sequence,
         batch: usize,
     ) -> Result<Tail, BusError> {
-        if !self.reads_streams().await {
+        if !self.reads(stream::EVENTS).await {
             return self.ask_events(key, kinds, from, batch).await;
         }
         let events = self.stream(stream::EVENTS);

@@ -1,39 +1,21 @@
 //! Tokens of builds: a worker gives one to each build that it runs, with which the tools of the build run actions in its group.
 
 use std::{
-    fmt, io,
+    fmt,
     path::Path,
     time::{Duration, SystemTime},
 };
 
-use disk::regular_bytes;
+use credentials::{KeyFile, KeyFileError};
 use model::{BuildKey, hex};
 use ring::hmac;
 
 /// First characters of every token of a build.
 const PREFIX: &str = "fbb_";
-/// Minimum bytes of the key that signs tokens.
-const KEY_BYTES_MIN: usize = 32;
-const KEY_BYTES_MAX: u64 = 4096;
 
 /// The key that signs tokens of builds, which workers and gateways share.
 #[derive(Clone)]
 pub struct BuildTokens(hmac::Key);
-
-/// A key that cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum BuildTokenKeyError {
-    #[error("cannot read the key of build tokens {path}")]
-    Read {
-        path: String,
-        #[source]
-        source: io::Error,
-    },
-    #[error(
-        "the key of build tokens {path} has {bytes} bytes: expected {KEY_BYTES_MIN} to {KEY_BYTES_MAX} random ones"
-    )]
-    Length { path: String, bytes: u64 },
-}
 
 impl fmt::Debug for BuildTokens {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -47,14 +29,8 @@ impl BuildTokens {
     /// # Errors
     ///
     /// Fails if the file cannot be read, or is too short to be secret.
-    pub fn of_file(path: &Path) -> Result<Self, BuildTokenKeyError> {
-        let name = || path.display().to_string();
-        let unreadable = |source| BuildTokenKeyError::Read { path: name(), source };
-        let bytes = regular_bytes(path).map_err(unreadable)?;
-        if bytes < KEY_BYTES_MIN as u64 || bytes > KEY_BYTES_MAX {
-            return Err(BuildTokenKeyError::Length { path: name(), bytes });
-        }
-        Ok(Self::of_key(&std::fs::read(path).map_err(unreadable)?))
+    pub fn of_file(path: &Path) -> Result<Self, KeyFileError> {
+        Ok(Self::of_key(&KeyFile::read(path)?.secret))
     }
 
     fn of_key(key: &[u8]) -> Self {
@@ -114,16 +90,5 @@ mod tests {
         ] {
             assert_eq!(tokens.verify(&changed), None, "{changed}");
         }
-    }
-
-    #[test]
-    fn a_short_key_is_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("key");
-        assert!(matches!(BuildTokens::of_file(&path), Err(BuildTokenKeyError::Read { .. })));
-        std::fs::write(&path, "short").unwrap();
-        assert!(matches!(BuildTokens::of_file(&path), Err(BuildTokenKeyError::Length { bytes: 5, .. })));
-        std::fs::write(&path, [1; 32]).unwrap();
-        assert!(BuildTokens::of_file(&path).is_ok());
     }
 }

@@ -28,7 +28,7 @@ mod slowed;
 mod testing;
 mod token;
 
-pub use build_token::{BuildTokenKeyError, BuildTokens};
+pub use build_token::BuildTokens;
 pub use caller::Caller;
 pub use callers::{CallerSettings, Callers};
 pub use credential::{Credentials, Offered};
@@ -39,7 +39,6 @@ pub use lapsing::{Lapsing, LapsingRequest};
 pub use limits::Watching;
 pub use place::Place;
 pub use refusal::Refusal;
-pub use sealing::SessionKeyError;
 pub use session::Sessions;
 pub use shares::Shares;
 pub use sign_in::{ATTEMPT_LIFETIME, Answer, Begun, SignIn, SignInError, SignedIn};

@@ -1,9 +1,8 @@
 //! Texts that only servers with the same key can read and make: sessions and attempts to sign in, which browsers keep.
 
-use std::{fmt, io, path::Path};
+use std::fmt;
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use disk::regular_bytes;
 use ring::{
     aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey},
     hkdf::{HKDF_SHA256, Prk, Salt},
@@ -12,41 +11,10 @@ use ring::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 
-/// Minimum bytes of the key of the file.
-const KEY_BYTES_MIN: u64 = 32;
-const KEY_BYTES_MAX: u64 = 4096;
-
-/// A key file that cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum SessionKeyError {
-    #[error("cannot read the key of sessions {path}")]
-    Read {
-        path: String,
-        #[source]
-        source: io::Error,
-    },
-    #[error(
-        "the key of sessions {path} has {bytes} bytes: expected {KEY_BYTES_MIN} to {KEY_BYTES_MAX} random ones"
-    )]
-    Length { path: String, bytes: u64 },
-    #[error("no keys can be derived from the key of sessions {path}")]
-    Unusable { path: String },
-}
-
 /// The secret of a key file, from which keys for different purposes are derived: none of them says anything of another.
 pub(crate) struct KeyMaterial(Prk);
 
 impl KeyMaterial {
-    pub(crate) fn of_file(path: &Path) -> Result<Self, SessionKeyError> {
-        let name = || path.display().to_string();
-        let unreadable = |source| SessionKeyError::Read { path: name(), source };
-        let bytes = regular_bytes(path).map_err(unreadable)?;
-        if !(KEY_BYTES_MIN..=KEY_BYTES_MAX).contains(&bytes) {
-            return Err(SessionKeyError::Length { path: name(), bytes });
-        }
-        Ok(Self::of(&std::fs::read(path).map_err(unreadable)?))
-    }
-
     pub(crate) fn of(secret: &[u8]) -> Self {
         Self(Salt::new(HKDF_SHA256, b"forebay").extract(secret))
     }
@@ -122,16 +90,5 @@ mod tests {
         for text in ["", "AAAA", "%", &cookie[1..], &format!("{cookie}AAAA")] {
             assert_eq!(sealer.open::<String>(text), None, "{text}");
         }
-    }
-
-    #[test]
-    fn a_short_key_is_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("key");
-        assert!(matches!(KeyMaterial::of_file(&path), Err(SessionKeyError::Read { .. })));
-        std::fs::write(&path, "short").unwrap();
-        assert!(matches!(KeyMaterial::of_file(&path), Err(SessionKeyError::Length { bytes: 5, .. })));
-        std::fs::write(&path, [1; 32]).unwrap();
-        assert!(KeyMaterial::of_file(&path).is_ok());
     }
 }

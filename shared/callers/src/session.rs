@@ -10,6 +10,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use credentials::{KeyFile, KeyFileError};
 use model::hex;
 use policy::sign_in::session_left;
 use ring::{
@@ -18,7 +19,7 @@ use ring::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::sealing::{KeyMaterial, Sealer, SessionKeyError};
+use crate::sealing::{KeyMaterial, Sealer};
 
 /// Maximum bytes of a sealed session: browsers keep no cookie of more than 4,096 bytes with its name and attributes.
 pub(crate) const SEALED_MAX: usize = 3800;
@@ -105,9 +106,9 @@ impl Sessions {
     /// # Errors
     ///
     /// Fails if the file cannot be read, or is too short to be secret.
-    pub fn of_file(path: &Path) -> Result<Self, SessionKeyError> {
-        let keys = Self::of(&KeyMaterial::of_file(path)?);
-        keys.ok_or_else(|| SessionKeyError::Unusable { path: path.display().to_string() })
+    pub fn of_file(path: &Path) -> Result<Self, KeyFileError> {
+        let keys = Self::of(&KeyMaterial::of(&KeyFile::read(path)?.secret));
+        keys.ok_or_else(|| KeyFileError::Unusable { path: path.display().to_string() })
     }
 
     /// With a key that no other process has: for commands that read access rules and open no session.

@@ -52,7 +52,7 @@ impl Client {
     /// Whether the bus has all console output of a build. Output that is still written is only there.
     async fn has_console(&self, build: &BuildView) -> Result<bool, ClientError> {
         // A user of a tenant may not ask the archive.
-        if build.state != State::Finished || !self.bus().reads_streams().await {
+        if build.state != State::Finished || !self.bus().reads(stream::EVENTS).await {
             return Ok(true);
         }
         let events = self.bus().stream(stream::EVENTS);

@@ -123,7 +123,7 @@ impl Client {
     /// Finds the build with this id, or that of the invocation with this id, for callers that name no group. The archive
     /// knows the ids of invocations, and builds that the bus has no more.
     pub async fn find(&self, id: BuildId) -> Result<BuildKey, ClientError> {
-        if !self.bus.reads_streams().await {
+        if !self.bus.reads(stream::EVENTS).await {
             let message =
                 format!("your user may not look for {id} in all groups: name its group as well, as GROUP/ID");
             return Err(ClientError::api(ErrorCode::InvalidRequest, message));

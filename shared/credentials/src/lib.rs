@@ -4,6 +4,7 @@
 //! key needs no restart.
 
 mod key;
+mod key_file;
 mod seed;
 mod server;
 mod tls;
@@ -12,6 +13,7 @@ mod user;
 mod user_key;
 
 pub use key::{KeyError, PublicKey};
+pub use key_file::{KeyFile, KeyFileError};
 pub use seed::{Seed, SeedError, SeedFault, private_text};
 pub use server::{Credentials, Server};
 pub use tls::{PemFiles, PemTexts, TlsFault};

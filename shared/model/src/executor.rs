@@ -287,16 +287,17 @@ pub enum ExecutorControl {
         /// Execution to be killed.
         execution: ExecutionKey,
     },
-    /// The tasks that use the shared services of the execution have ended: stop them as they ask for, and end the execution.
-    #[serde(rename = "stop_services")]
-    StopServices {
-        /// Execution that runs the services.
-        execution: ExecutionKey,
-    },
     /// Finish running executions and accept nothing new.
     Drain,
     /// Accept executions again after `drain`.
     Resume,
+}
+
+/// A job to the executor of its shared services: the tasks that use them have ended. Plain message.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct StopServices {
+    /// Execution that runs the services. They are stopped as they ask for, and it ends.
+    pub execution: ExecutionKey,
 }
 
 /// Progress of an execution on its executor. Plain message on the execution's live subject, distinguished from stored

@@ -95,7 +95,7 @@ pub use execution_record::{ExecutionOutcome, ExecutionPhase, ExecutionRecord, So
 pub use executor::{
     Claimed, ExecutionProgress, ExecutionStage, ExecutorControl, ExecutorHeartbeat, ExecutorStatus,
     GrantNotice, GrantNotices, Grants, HandOver, KeptRoom, LiveOutputReply, LiveOutputRequest, Pool, Room,
-    RoomReport, WaitAgain, WindowState,
+    RoomReport, StopServices, WaitAgain, WindowState,
 };
 pub use explain::{
     EstimateError, GroupStanding, InProgress, QuotaReply, StartBasis, ThrottledBy, Waiting, WaitingBuilds,

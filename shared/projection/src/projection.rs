@@ -49,8 +49,12 @@ pub trait Projection: Send + Sync {
         std::future::ready(false)
     }
 
-    /// Reads a message. An error means that another program wrote it.
-    fn read(&self, stored: &Stored) -> Result<Self::Record, BusError>;
+    /// Reads a message.
+    ///
+    /// # Errors
+    ///
+    /// [`BusError::Corrupt`] and [`BusError::Unsealed`] if another program wrote it; another error if it cannot be read now.
+    fn read(&self, stored: &Stored) -> impl Future<Output = Result<Self::Record, BusError>> + Send;
 
     /// Called with each batch of new records before it is applied; not called during a rebuild.
     fn note(&self, _records: &[Self::Record]) {}

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bus::{Bus, Follower, Start, Stored};
+use bus::{Bus, BusError, Follower, Start, Stored};
 use index::{Applied, IndexError, RebuildToken};
 use model::Sequence;
 use service::{Context, ServiceError, crash_point};
@@ -69,7 +69,7 @@ impl<P: Projection> Projector<'_, P> {
                 }
             };
             crash_point(P::STEPS.read);
-            let records = self.read(&batch);
+            let records = self.read(&batch).await;
             self.projection.note(&records);
             self.apply(from, &records).await;
         }
@@ -153,7 +153,7 @@ impl<P: Projection> Projector<'_, P> {
         let mut records = 0;
         while !self.follower.caught_up() {
             let batch = self.follower.next(BATCH).await;
-            let read = self.read(&batch);
+            let read = self.read(&batch).await;
             records += read.len();
             let loaded = self.projection.load(&token, &read).await.inspect_err(log_failed_rebuild::<P>);
             if !matches!(loaded, Ok(Applied::Done(_))) {
@@ -188,17 +188,29 @@ impl<P: Projection> Projector<'_, P> {
         }
     }
 
-    fn read(&self, batch: &[Stored]) -> Vec<P::Record> {
-        let read = |stored: &Stored| match self.projection.read(stored) {
-            Ok(record) => Some(record),
-            Err(error) => {
-                // Only a message that Forebay did not write; the others are applied.
-                let error = telemetry::error_chain(&error);
-                error!(error, "omitting an unreadable message from the {}", P::INDEX);
-                None
+    async fn read(&self, batch: &[Stored]) -> Vec<P::Record> {
+        let mut records = Vec::with_capacity(batch.len());
+        for stored in batch {
+            records.extend(self.read_one(stored).await);
+        }
+        records
+    }
+
+    async fn read_one(&self, stored: &Stored) -> Option<P::Record> {
+        loop {
+            let error = match self.projection.read(stored).await {
+                Ok(record) => return Some(record),
+                Err(error) => error,
+            };
+            let text = telemetry::error_chain(&error);
+            if matches!(error, BusError::Corrupt { .. } | BusError::Unsealed { .. }) {
+                // Only a message that no service of the farm wrote; the others are applied.
+                error!(error = text, "omitting a message from the {}", P::INDEX);
+                return None;
             }
-        };
-        batch.iter().filter_map(read).collect()
+            warn!(error = text, "cannot read a message of the {}; retrying", P::LOG);
+            tokio::time::sleep(RETRY).await;
+        }
     }
 }
 

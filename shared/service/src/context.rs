@@ -7,7 +7,7 @@ use std::{
 };
 
 use audit::Audit;
-use bus::{Bus, Patience};
+use bus::{Bus, Patience, Seals};
 use callers::{BuildTokens, CallerSettings, Callers, Sessions};
 use cas::{Cas, CasConfig};
 use credentials::BusUser;
@@ -82,7 +82,9 @@ impl Context {
         }
         let instance = new_instance(name, user.as_ref());
         let limiter = limiter(&settings.connections)?;
+        let seals = settings.access.seal_key.as_deref().map(Seals::of_file).transpose()?;
         let bus = Bus::connect(&settings.nats, &format!("forebay {name} {instance}"), patience).await?;
+        let bus = bus.with_seals(seals);
         // Boxed: its state is large, and all services contain it.
         Box::pin(await_topology(&bus, &Topology::new(&settings.topology), patience)).await?;
         // Measured again: the bucket whose messages date the expiry of leases exists now.

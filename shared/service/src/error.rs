@@ -47,9 +47,7 @@ pub enum StartError {
     #[error("the setting zones is invalid")]
     Zones(#[from] policy::zones::ParseZoneError),
     #[error(transparent)]
-    BuildTokens(#[from] callers::BuildTokenKeyError),
-    #[error(transparent)]
-    Sessions(#[from] callers::SessionKeyError),
+    Key(#[from] credentials::KeyFileError),
     #[error("cannot listen on {address}")]
     Listen {
         address: String,
@@ -83,8 +81,7 @@ impl StartError {
                 | Self::Bus(BusError::Credentials(_))
                 | Self::Index(IndexError::Credentials(_))
                 | Self::Access(_)
-                | Self::BuildTokens(_)
-                | Self::Sessions(_)
+                | Self::Key(_)
                 | Self::Zones(_)
         )
     }

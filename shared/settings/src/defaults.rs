@@ -66,6 +66,7 @@ impl Default for Settings {
             tls_client_ca_file: None,
             build_token_key_file: None,
             session_key_file: None,
+            seal_key_file: None,
             public_url: None,
             gateway_token_file: None,
             gateway_ca_file: None,

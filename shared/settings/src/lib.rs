@@ -77,6 +77,10 @@ pub struct Settings {
     /// File with at least 32 random bytes, the same for gateways, `web` and `cas`: it seals the sessions of people who sign in on the
     /// pages. A changed key applies at the next start, and ends all sessions. Absent: no sign-in.
     pub session_key_file: Option<PathBuf>,
+    /// File with at least 32 random bytes, the same for enqueuers, gateways, dispatchers and schedulers: the first two prove with it
+    /// what they accepted, and the others start nothing else. Workers and executors must not have it. What is older than the
+    /// file needs no proof. Absent: everything that the bus has is started.
+    pub seal_key_file: Option<PathBuf>,
     /// Address at which browsers reach the pages, such as `https://forebay.example.com`, if it is not that of the server itself:
     /// behind a proxy, or by a name of its own. Absent: that of the server.
     pub public_url: Option<PublicUrl>,

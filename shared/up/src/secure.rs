@@ -195,6 +195,7 @@ impl Secure {
         let random = || format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
         keep(&self.path("build-token.key"), random)?;
         keep(&self.path("session.key"), random)?;
+        keep(&self.path("seal.key"), random)?;
         Ok(())
     }
 
@@ -206,6 +207,7 @@ impl Secure {
         set(&mut settings.gateway_access_file, "rules.toml");
         set(&mut settings.build_token_key_file, "build-token.key");
         set(&mut settings.session_key_file, "session.key");
+        set(&mut settings.seal_key_file, "seal.key");
         if settings.tls_certificate_file.is_none() {
             set(&mut settings.tls_certificate_file, "server.pem");
             set(&mut settings.tls_key_file, "server.key");

@@ -163,7 +163,7 @@ impl LightExecutor {
         loop {
             match orders.next().await?.content {
                 ExecutorControl::Cancel { .. } => self.common.ledger.cancelled(),
-                ExecutorControl::StopServices { .. } | ExecutorControl::Drain | ExecutorControl::Resume => {}
+                ExecutorControl::Drain | ExecutorControl::Resume => {}
             }
         }
     }

@@ -204,6 +204,7 @@ fn secrets(credentials: &Credentials, settings: &Settings) -> Vec<PathBuf> {
         settings.tls_key_file.as_ref(),
         settings.build_token_key_file.as_ref(),
         settings.session_key_file.as_ref(),
+        settings.seal_key_file.as_ref(),
         settings.gateway_token_file.as_ref(),
         settings.gateway_key_file.as_ref(),
     ];

@@ -16,7 +16,7 @@ pub(crate) fn bus(error: BusError) -> Status {
     tracing::warn!(error = text, "bus call failed");
     match error {
         BusError::TooLarge { .. } => Status::invalid_argument(text),
-        BusError::Corrupt { .. } => Status::internal(text),
+        BusError::Corrupt { .. } | BusError::Unsealed { .. } => Status::internal(text),
         BusError::Url { .. }
         | BusError::Credentials(_)
         | BusError::Denied(_)

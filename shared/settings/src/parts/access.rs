@@ -13,6 +13,8 @@ pub struct AccessSettings {
     pub build_token_key: Option<PathBuf>,
     /// File with the key that seals sessions of people.
     pub session_key: Option<PathBuf>,
+    /// File with the key that proves which builds and actions were accepted.
+    pub seal_key: Option<PathBuf>,
     /// Address at which browsers reach the pages.
     pub public_url: Option<PublicUrl>,
     pub tls: Option<TlsSettings>,
@@ -43,6 +45,7 @@ impl Settings {
             file: self.gateway_access_file.clone(),
             build_token_key: self.build_token_key_file.clone(),
             session_key: self.session_key_file.clone(),
+            seal_key: self.seal_key_file.clone(),
             public_url: self.public_url.clone(),
             tls: both.map(|(certificate, key)| TlsSettings { certificate, key, client_authorities }),
         }

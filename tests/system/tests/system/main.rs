@@ -42,6 +42,7 @@ mod estimates;
 mod executor_faults;
 mod folding;
 mod following;
+mod forged_records;
 mod frozen_schedulers;
 mod full_disk;
 mod gateway_access;

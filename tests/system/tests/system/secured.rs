@@ -62,10 +62,15 @@ impl Secured {
 
     /// A connection to nats-server with the key of the publisher `ci` of a tenant.
     pub(crate) async fn connect_as(&mut self, tenant: &str) -> async_nats::Client {
+        self.connect(&format!("{tenant}.ci")).await
+    }
+
+    /// A connection to nats-server with the key of this user.
+    pub(crate) async fn connect(&mut self, user: &str) -> async_nats::Client {
         let nats = self.endpoints().await.nats;
-        let seed = fs::read_to_string(self.file(&format!("seeds/{tenant}.ci.seed"))).unwrap();
+        let seed = fs::read_to_string(self.file(&format!("seeds/{user}.seed"))).unwrap();
         async_nats::ConnectOptions::with_nkey(seed.trim().to_owned())
-            .custom_inbox_prefix(format!("_INBOX_{tenant}.ci"))
+            .custom_inbox_prefix(format!("_INBOX_{user}"))
             .add_root_certificates(self.file("ca.pem").into())
             .request_timeout(Some(Duration::from_millis(300)))
             .connect(&nats)
