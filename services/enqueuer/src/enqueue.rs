@@ -44,8 +44,6 @@ pub(crate) enum NotEnqueued {
     /// The id belongs to a different build.
     #[error("build {id} of group {group} already exists and differs from this request; use a new id")]
     Conflict { id: model::BuildId, group: model::Group },
-    #[error("invalid glob in field outputs: {0}")]
-    Glob(globset::Error),
     /// The record would leave no room for its result.
     #[error("the build's record has {size} bytes, the limit is {RECORD_BYTES_MAX}")]
     TooLarge { size: usize },
@@ -87,8 +85,7 @@ impl NotEnqueued {
     pub(crate) fn code(&self) -> ErrorCode {
         match self {
             Self::Conflict { .. } => ErrorCode::Conflict,
-            Self::Glob(_)
-            | Self::TooLarge { .. }
+            Self::TooLarge { .. }
             | Self::NoQuota(_)
             | Self::NoFolder(_)
             | Self::NoWorker(_)
@@ -107,7 +104,6 @@ impl NotEnqueued {
         match self {
             Self::QueueFull(full) => ApiError::limit_reached(why, full.retry_seconds),
             Self::Conflict { .. }
-            | Self::Glob(_)
             | Self::TooLarge { .. }
             | Self::NoQuota(_)
             | Self::NoFolder(_)
@@ -193,9 +189,6 @@ impl Intake {
         let version_file = version_file(&self.store.of_group(&accepted.build.group), &accepted.build).await;
         let build = self.estimator.estimate(accepted, version_file.as_deref());
         self.estimator.check_quota(&build.group)?;
-        for pattern in &build.outputs {
-            globset::Glob::new(pattern).map_err(NotEnqueued::Glob)?;
-        }
         let record = BuildRecord::enqueued(build);
         let size = record.to_json().len();
         if size > RECORD_BYTES_MAX {

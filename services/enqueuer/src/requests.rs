@@ -102,7 +102,6 @@ pub(crate) async fn process(
             };
             let id = match &error {
                 NotEnqueued::TooLarge { .. }
-                | NotEnqueued::Glob(_)
                 | NotEnqueued::NoQuota(_)
                 | NotEnqueued::NoFolder(_)
                 | NotEnqueued::NoWorker(_)

@@ -120,7 +120,8 @@ pub(crate) async fn execute(
     let outputs = OutputSpec::of(&spec.command).map_err(|error| Fault::unprepared(&error))?;
     let roots = Roots::of(shared, &spec, execution.action.function).await?;
     let prepared = shared.inputs.prepare(slot_thread.work(), &roots.command, &outputs).await;
-    let root = &*left.root.insert(prepared.map_err(|error| Fault::unprepared(&error))?);
+    let prepared = prepared.map_err(|error| Fault::unprepared(&error))?;
+    let root = &*left.root.insert(prepared.watched(spec.meets_others()));
     times.fetch_ended = clock.system_time();
     left.times.inputs_ready = Some(times.fetch_ended);
     // The clock may be set back between two steps.
@@ -229,7 +230,8 @@ async fn command(
     progress: &Progress<'_>,
 ) -> Result<Ended, Fault> {
     let settings = &shared.settings;
-    let (stdout, stderr) = slot_thread.outputs();
+    let renewed = slot_thread.renew_outputs(spec.meets_others());
+    let (stdout, stderr) = renewed.map_err(|error| Fault::machine(&error))?;
     let mut env = spec.environment();
     shared.devices.put_variables(devices, &mut env);
     if let Some(image) = image {

@@ -2,11 +2,12 @@
 
 use std::{
     fs, io,
-    os::unix::fs::PermissionsExt as _,
+    os::unix::fs::{PermissionsExt as _, chown},
     path::{Path, PathBuf},
 };
 
 use disk::remove_tree;
+use input_root::Owner;
 use model::{ExecutorHome, ExecutorId};
 use nix::fcntl::{Flock, FlockArg};
 
@@ -22,12 +23,13 @@ pub(crate) struct ExecutorFolder {
 
 impl ExecutorFolder {
     /// Locks the first free directory under `root`.
-    pub(crate) fn hold(root: &Path) -> io::Result<Self> {
+    pub(crate) fn hold(root: &Path, owner: Option<Owner>) -> io::Result<Self> {
         for number in 0..FOLDERS_MAX {
             let path = root.join(number.to_string());
             fs::create_dir_all(&path)?;
-            // The user of actions makes some sandboxes and so enters it; other users see no names.
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o711))?;
+            // The user of actions makes some sandboxes and so enters it; other users of the machine do not.
+            chown(&path, None, owner.map(|owner| owner.gid))?;
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o710))?;
             let file = fs::File::create(path.join("lock"))?;
             match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
                 Ok(lock) => {
@@ -119,7 +121,7 @@ mod tests {
     #[test]
     fn whatever_a_killed_action_left_is_removed() {
         let root = tempfile::tempdir().unwrap();
-        let first = ExecutorFolder::hold(root.path()).unwrap();
+        let first = ExecutorFolder::hold(root.path(), None).unwrap();
         let slot = first.slot(0);
         let mut deep = slot.join("work");
         for level in 0..500 {
@@ -131,20 +133,20 @@ mod tests {
         fs::remove_dir(first.roots()).unwrap();
         fs::write(first.roots(), "a file in the way").unwrap();
         drop(first);
-        let next = ExecutorFolder::hold(root.path()).unwrap();
+        let next = ExecutorFolder::hold(root.path(), None).unwrap();
         assert!(next.roots().is_dir() && !next.slot(0).exists());
     }
 
     #[test]
     fn who_has_the_folder_next_has_its_name() {
         let root = tempfile::tempdir().unwrap();
-        let first = ExecutorFolder::hold(root.path()).unwrap();
+        let first = ExecutorFolder::hold(root.path(), None).unwrap();
         let home = first.home().unwrap();
         assert_eq!(first.home().unwrap(), home);
         // A second executor gets another directory.
-        let second = ExecutorFolder::hold(root.path()).unwrap();
+        let second = ExecutorFolder::hold(root.path(), None).unwrap();
         assert_ne!(second.home().unwrap(), home);
         drop(first);
-        assert_eq!(ExecutorFolder::hold(root.path()).unwrap().home().unwrap(), home);
+        assert_eq!(ExecutorFolder::hold(root.path(), None).unwrap().home().unwrap(), home);
     }
 }

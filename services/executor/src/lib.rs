@@ -109,14 +109,14 @@ async fn serve_all(context: Context, settings: Arc<ExecutorSettings>) -> Result<
     report_disk("executor", root.clone());
     let unusable =
         |source| ServiceError::Start(StartError::Write { path: root.display().to_string(), source });
-    let folder = ExecutorFolder::hold(&root).map_err(unusable)?;
+    let uid = settings.action_uid;
+    let owner = nix::unistd::geteuid().is_root().then_some(Owner { uid, gid: uid });
+    let folder = ExecutorFolder::hold(&root, owner).map_err(unusable)?;
     let home = folder.home().map_err(unusable)?;
     let machine = MachineLock::open(&settings.machine_lock)
         .map_err(|error| ServiceError::failed("opening the lock of the machine (machine_lock)", error))?;
     let cas = context.cas().await?;
     store_bounds::keep_bounds(&context, &cas).await?;
-    let uid = settings.action_uid;
-    let owner = nix::unistd::geteuid().is_root().then_some(Owner { uid, gid: uid });
     let inputs = InputRoots::open(InputRootsConfig::new(cas.clone(), folder.roots(), owner))
         .map_err(|error| ServiceError::failed("preparing the directory of input roots", error))?;
     let images = image::open(&context, &settings, &cas).await?;

@@ -50,7 +50,7 @@ impl ActionServices {
     ) -> Result<(), Fault> {
         let work = self.services.work(request).map_err(|error| Fault::machine(&error))?;
         let root = shared.inputs.prepare(&work, &spec.input_root, &OutputSpec::default()).await;
-        let root = root.map_err(|error| Fault::unprepared(&error))?;
+        let root = root.map_err(|error| Fault::unprepared(&error))?.watched(true);
         let path = root.path().to_owned();
         self.roots.push(root);
         let image = match &request.image {

@@ -1,5 +1,6 @@
 //! The slot threads that run commands, one at a time in each.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,6 +12,7 @@ use futures::future::LocalBoxFuture;
 use input_root::Owner;
 use sandbox::{
     Bubblewrap, Cgroups, Cores, Ended, Parent, Sandbox, SandboxError, SharedNetwork, Slot, SlotConfig, User,
+    make_nodes,
 };
 use service::ServiceError;
 use settings::{ExecutorSettings, SandboxKind, SandboxSettings, SlotCores};
@@ -65,6 +67,8 @@ pub(crate) struct SlotThread {
     beside: Option<Slot>,
     /// Whether the slot must be replaced.
     broken: bool,
+    /// Whether others may have the output files of the last command open.
+    is_watched: bool,
     folder: PathBuf,
 }
 
@@ -92,7 +96,10 @@ impl SlotThreads {
         let mut starting = Vec::new();
         let mut template = None;
         let SandboxSettings { read_only, hidden, filter } = settings.sandboxes.clone();
-        let mut bubblewrap = Bubblewrap { filter, ..Bubblewrap::default() }.showing(read_only).hiding(hidden);
+        let nodes = make_nodes(folder.path().join("dev"));
+        let nodes = nodes.map_err(|error| ServiceError::failed("making device nodes for actions", error))?;
+        let bubblewrap = Bubblewrap { filter, nodes, ..Bubblewrap::default() };
+        let mut bubblewrap = bubblewrap.showing(read_only).hiding(hidden);
         if owner.is_none() {
             bubblewrap = bubblewrap.hiding_private();
         }
@@ -116,7 +123,8 @@ impl SlotThreads {
                 lease: None,
             };
             template.get_or_insert_with(|| SlotConfig { cores: Cores::default(), ..config.clone() });
-            let thread = SlotThread { config, slot: None, beside: None, broken: false, folder };
+            let thread =
+                SlotThread { config, slot: None, beside: None, broken: false, is_watched: false, folder };
             let (started, thread) = thread.start_thread(number, needs_alone, waiting.clone())?;
             threads.0.push(thread);
             starting.push(started);
@@ -201,13 +209,27 @@ impl SlotThread {
     pub(crate) fn console(&self, ended: &Ended) -> input_root::Console {
         let (stdout, stderr) = self.outputs();
         input_root::Console {
+            is_watched: self.is_watched,
             stdout: Some(stdout).filter(|_| ended.stdout_bytes > 0),
             stderr: Some(stderr).filter(|_| ended.stderr_bytes > 0),
         }
     }
 
-    /// The paths of the command's stdout and stderr.
-    pub(crate) fn outputs(&self) -> (PathBuf, PathBuf) {
+    /// The paths of the command's stdout and stderr, new files if others may have those of the last command open.
+    pub(crate) fn renew_outputs(&mut self, is_watched: bool) -> io::Result<(PathBuf, PathBuf)> {
+        let (stdout, stderr) = self.outputs();
+        if std::mem::replace(&mut self.is_watched, is_watched) {
+            for path in [&stdout, &stderr] {
+                match std::fs::remove_file(path) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                    Ok(()) | Err(_) => {}
+                }
+            }
+        }
+        Ok((stdout, stderr))
+    }
+
+    fn outputs(&self) -> (PathBuf, PathBuf) {
         (self.folder.join("stdout"), self.folder.join("stderr"))
     }
 

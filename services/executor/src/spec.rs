@@ -35,6 +35,11 @@ pub(crate) struct Spec {
 }
 
 impl Spec {
+    /// Whether the command shares a network with commands of others, or with some that may outlive it.
+    pub(crate) fn meets_others(&self) -> bool {
+        self.network || !self.services.is_empty() || self.shared_services.is_some()
+    }
+
     /// Reads the Action and Command of `execution`.
     pub(crate) async fn read(
         cas: &Cas,

@@ -7,8 +7,8 @@ use std::{
 
 use command_line::failure::{FAILED, Failure};
 use disk::Confined;
-use globset::{Glob, GlobSet, GlobSetBuilder};
-use model::BlobDigest;
+use globset::{GlobSet, GlobSetBuilder};
+use model::{BlobDigest, read_glob};
 use prost::Message as _;
 use reapi::execution::{ActionResult, Directory, ExecuteOperationMetadata, LogFile, Tree, execution_stage};
 use remote::{Meter, Placed, Remote, image_fetch};
@@ -35,7 +35,7 @@ impl RequestedOutputs {
                 )));
             }
             let glob = |text: &str| {
-                Glob::new(text)
+                read_glob(text)
                     .map_err(|error| Failure::usage(format!("invalid output {pattern:?}: {error}")))
             };
             let mut builder = GlobSetBuilder::new();

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use command_line::{failure::Failure, globals::Globals, stdout};
 use invariant::impossible;
-use model::{BuildKey, BuildResult, OutputFile};
+use model::{BuildKey, BuildResult, OutputFile, read_glob};
 use settings::Settings;
 
 use telemetry::escaped;
@@ -57,9 +57,9 @@ fn choose<'a>(result: &'a BuildResult, path: &str, destination: &'a str) -> Resu
     if let Some(file) = files(result).find(|file| file.path == path || file.path == pattern) {
         return Ok(Download::File(file, destination));
     }
-    let glob = globset::GlobBuilder::new(&pattern).literal_separator(true).build();
-    let glob =
-        glob.map_err(|error| Failure::usage(format!("invalid output {path:?}: {error}")))?.compile_matcher();
+    let glob = read_glob(&pattern)
+        .map_err(|error| Failure::usage(format!("invalid output {path:?}: {error}")))?
+        .compile_matcher();
     let found: Vec<&OutputFile> = result.outputs.iter().filter(|file| glob.is_match(&file.path)).collect();
     if found.is_empty() {
         let names: Vec<String> = files(result).map(|file| escaped(&file.path)).collect();

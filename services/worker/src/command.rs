@@ -8,7 +8,7 @@ use std::{
 use bus::ChunkFault;
 use command_services::{CommandServices, Failure};
 use model::{Attempt, BuildLimits, BuildRecord, Millis, OutputStream, Reason, ReasonCode};
-use sandbox::{WorkspaceBounds, WorkspaceLimits, WorkspaceSandbox};
+use sandbox::{SandboxError, WorkspaceBounds, WorkspaceLimits, WorkspaceSandbox};
 use service::{Step, crash_point};
 use shim::{Cause as ExitCause, Command, Deadline, Event, Exit, Running, ShimError, SpawnErrorKind};
 use telemetry::metrics::{Histogram, Label, observe};
@@ -50,6 +50,13 @@ pub(crate) async fn run(
     }
     let (bounds, sandbox) = confinement(run, place);
     let own = run.own_parts();
+    let argv = match place {
+        Place::Preparation => match confined(run, argv) {
+            Ok(argv) => argv,
+            Err(error) => return Ok(Ending::not_started(telemetry::error_chain(&error))),
+        },
+        Place::Build => argv,
+    };
     let workspace = &mut run.workspace;
     let command = Command {
         argv,
@@ -125,6 +132,14 @@ pub(crate) async fn run(
     let Watched { running, guard, .. } = watched;
     workspace.guard = running.has_survivors().then_some(guard);
     end
+}
+
+/// The command line of a program of the worker, which follows links that builds make: where builds have a sandbox, it writes only in
+/// the workspace.
+fn confined(run: &Run<'_>, argv: Vec<String>) -> Result<Vec<String>, SandboxError> {
+    let Some(sandbox) = run.sandbox() else { return Ok(argv) };
+    let call = sandbox.bubblewrap.writing_in(run.workspace.folder.root())?;
+    Ok(call.into_iter().map(|word| word.to_string_lossy().into_owned()).chain(argv).collect())
 }
 
 /// The limits and the sandbox of a command.

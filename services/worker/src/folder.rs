@@ -101,6 +101,11 @@ impl WorkerFolder {
         &self.path
     }
 
+    /// Replaces the folder of workspace `number`, which no build has.
+    pub(crate) fn renew(&self, number: u16) {
+        RunFolder::at(self.root(number)).discard();
+    }
+
     /// Removes the files of the build in workspace `number`, although it may still run: the space is needed now. If one
     /// folder cannot be moved or made again, the others are still emptied.
     pub(crate) fn empty(&self, number: u16) -> io::Result<()> {
@@ -332,9 +337,12 @@ impl RunFolder {
             info!(path = %kept.display(), ok = moved.is_ok(), "keeping the workspace for inspection");
             return;
         }
-        if self.is_as_new() {
-            return;
+        if !self.is_as_new() {
+            self.discard();
         }
+    }
+
+    fn discard(&self) {
         let trash = trash_of(&self.root);
         match fs::rename(&self.root, &trash) {
             Ok(()) => remove_in_background(trash),

@@ -10,7 +10,7 @@ use policy::{
     actions::SERVICES_OFFER,
     environments::{BUILDS_ENVIRONMENTS, ENVIRONMENT_TOOLS},
 };
-use sandbox::{Bubblewrap, Network, SandboxError, WorkspaceSandbox};
+use sandbox::{Bubblewrap, Network, SandboxError, WorkspaceSandbox, make_nodes};
 use service::ServiceError;
 use settings::{BuildNetwork, BuildSandbox, EnvironmentBuilds, SandboxKind, SandboxSettings, WorkerSettings};
 use tracing::{info, warn};
@@ -203,7 +203,11 @@ fn sandbox(settings: &WorkerSettings, folder: &WorkerFolder, network: BuildNetwo
         BuildNetwork::None => Network::None,
     };
     let tmp_bytes_max = settings.limits.memory_bytes;
-    let bubblewrap = Bubblewrap { filter, tmp_bytes_max, ..Bubblewrap::default() };
+    let nodes = make_nodes(folder.path().join("dev")).inspect_err(|error| {
+        warn!(%error, "builds use the device nodes of the machine");
+    });
+    let nodes = nodes.unwrap_or_default();
+    let bubblewrap = Bubblewrap { filter, tmp_bytes_max, nodes, ..Bubblewrap::default() };
     let bubblewrap = bubblewrap.showing(read_only).hiding(hidden);
     WorkspaceSandbox { bubblewrap, network, programs: folder.programs() }
 }

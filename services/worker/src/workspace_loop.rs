@@ -8,7 +8,7 @@ use std::{
 
 use futures::FutureExt as _;
 use invariant::impossible;
-use model::{Attempt, OfferVerdict, WorkspaceKind};
+use model::{Attempt, Group, OfferVerdict, WorkspaceKind};
 use sandbox::WorkspaceLimits;
 use service::ServiceError;
 use telemetry::metrics::{Counter, Label, count};
@@ -41,6 +41,8 @@ struct WorkspaceLoop {
     left: Option<WarmWorkspace>,
     /// When that build ended.
     since: Instant,
+    /// Group of the last build.
+    group: Option<Group>,
 }
 
 /// The loop of one workspace: claims the builds offered to it and runs them.
@@ -54,8 +56,9 @@ pub(crate) async fn serve(
         .workspaces
         .take_receivers(number)
         .ok_or_else(|| ServiceError::failed("a workspace", "the workspace already has a loop"))?;
+    let since = Instant::now();
     let mut workspace =
-        WorkspaceLoop { shared, number, program, limits, shim: None, left: None, since: Instant::now() };
+        WorkspaceLoop { shared, number, program, limits, shim: None, left: None, since, group: None };
     loop {
         let closing = workspace.shared.workspaces.closing.clone();
         let Some(shim) = workspace.ready(&mut receivers).await else { continue };
@@ -156,6 +159,11 @@ impl WorkspaceLoop {
         {
             self.evict(evicted).await;
         }
+        let group = Some(claimed.record.build.group.clone());
+        let before = std::mem::replace(&mut self.group, group);
+        if before.is_some() && before != self.group {
+            self.renew().await;
+        }
         let Some(shim) = self.shim.take() else {
             impossible!("workspace {} claimed a build without a shim", self.number);
             return;
@@ -171,15 +179,31 @@ impl WorkspaceLoop {
             if shim.has_survivors() {
                 count(Counter::ToolServersStopped, &[(Label::Reason, "evicted")], 1);
             }
-            let users = WorkspaceUsers::of(&self.shared.settings, self.number);
-            if !forget(shim).await
-                // The run reports a shim that cannot be started.
-                && let Ok(started) = WorkspaceShim::start(&self.program, self.limits.clone(), users).await
-            {
-                *shim = started;
+            if !forget(shim).await {
+                self.restart().await;
             }
         }
         left.folder.clear(false);
+    }
+
+    /// Gives the next group a new sandbox and new folders. A process of another workspace may have the old ones open: builds
+    /// with the network of the machine can pass descriptors to each other over sockets without a file.
+    async fn renew(&mut self) {
+        if let Some(shim) = &mut self.shim
+            && let Err(error) = shim.leave_sandbox().await
+        {
+            warn!(error = telemetry::error_chain(&error), "cannot end the sandbox of another group");
+            self.restart().await;
+        }
+        self.shared.folder.renew(self.number);
+    }
+
+    /// Replaces the shim. The run reports one that cannot be started.
+    async fn restart(&mut self) {
+        let users = WorkspaceUsers::of(&self.shared.settings, self.number);
+        if let Ok(started) = WorkspaceShim::start(&self.program, self.limits.clone(), users).await {
+            self.shim = Some(started);
+        }
     }
 
     /// Shuts the tool servers down and keeps the files. A build that arrives during the shutdown does

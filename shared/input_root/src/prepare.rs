@@ -66,7 +66,7 @@ impl InputRoots {
                     // With more directories than planned it would not be as planned.
                     let stat = (!outputs.needs_directories()).then(|| at::stat(CWD, &*folder.path));
                     made.stamp = stat.and_then(Result::ok).map(|stat| Stamp::own(&stat));
-                    return Ok(InputRoot { folder, made });
+                    return Ok(InputRoot { folder, made, is_watched: false });
                 }
                 // It was removed by hand, or its mode prevents moving it. The next attempt tries another.
                 Err(error) if is_kept => tracing::debug!(%error, "cannot use a kept input root"),
@@ -178,9 +178,16 @@ impl InputRoots {
                 None
             }
         };
-        let InputRoot { folder, made } = root;
+        let InputRoot { folder, made, is_watched } = root;
         let (tree, inner) = (self.next(), Arc::clone(&self.inner));
         let moved = blocking(move || {
+            let discard = || {
+                let discarded = inner.sweeper.discard(&folder.path, permit.clone());
+                discarded.map_err(InputError::io("throwing away", &folder.path))
+            };
+            if is_watched {
+                return discard();
+            }
             let unchanged = !inner.coarse_clock
                 && made.stamp.is_some()
                 && at::stat(CWD, &*folder.path).is_ok_and(|stat| made.stamp == Some(Stamp::own(&stat)));
@@ -189,7 +196,7 @@ impl InputRoots {
                 return Ok(());
             }
             // The path is on another file system, or the action removed our permission to move it.
-            inner.sweeper.discard(&folder.path, permit).map_err(InputError::io("throwing away", &folder.path))
+            discard()
         });
         if let Err(error) = moved.await {
             tracing::warn!(%error, "cannot release an input root");

@@ -59,11 +59,24 @@ pub(crate) struct Inner {
 pub struct InputRoot {
     pub(crate) folder: Arc<Folder>,
     pub(crate) made: PreparedDir,
+    /// Whether commands that outlive the action may still have its files and folders open.
+    pub(crate) is_watched: bool,
 }
 
 impl InputRoot {
     pub fn path(&self) -> &Path {
         &self.folder.path
+    }
+
+    /// The folder of an action that shares a network with others: over a local socket without a file it can pass descriptors to
+    /// them. Nothing of it is used again, and outputs are copied.
+    #[must_use]
+    pub fn watched(self, is_watched: bool) -> Self {
+        Self { is_watched, ..self }
+    }
+
+    pub fn is_watched(&self) -> bool {
+        self.is_watched
     }
 }
 
@@ -113,7 +126,7 @@ impl InputRoots {
             .map_err(InputError::io("starting threads for", &config.root))?;
         let sweeper = Arc::new(sweeper);
         for path in left {
-            sweeper.sweep(Removal { path, permit: None });
+            sweeper.sweep(Removal { path, permit: None, recycles: false });
         }
         sweeper.restock();
         let (entries, bytes) = (config.kept_entries_max, config.kept_bytes_max);

@@ -47,6 +47,8 @@ pub(crate) const DIRECTORY_MODE: u32 = 0o755;
 pub(crate) struct Removal {
     pub(crate) path: PathBuf,
     pub(crate) permit: Option<Arc<OwnedSemaphorePermit>>,
+    /// Whether its directories may be used again: no process can have them open.
+    pub(crate) recycles: bool,
 }
 
 /// Accepts paths to remove and passes them to its threads.
@@ -191,7 +193,13 @@ impl Recycler {
     }
 
     /// Removes what has that name. Directories that are too deep to be opened are put on `later`.
-    fn sweep(&self, at: BorrowedFd<'_>, name: &CStr, open: u32, later: &mut Vec<PathBuf>) -> io::Result<()> {
+    fn sweep(
+        &self,
+        (at, name): (BorrowedFd<'_>, &CStr),
+        recycles: bool,
+        open: u32,
+        later: &mut Vec<PathBuf>,
+    ) -> io::Result<()> {
         let fd = match self.open_any(at, name) {
             Ok(fd) => fd,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -207,25 +215,25 @@ impl Recycler {
             if entry.kind != FileType::Directory {
                 rustix::fs::unlinkat(&fd, &*entry.name, AtFlags::empty())?;
             } else if open < OPEN_MAX {
-                self.sweep(fd.as_fd(), &entry.name, open + 1, later)?;
+                self.sweep((fd.as_fd(), &entry.name), recycles, open + 1, later)?;
             } else {
                 later.push(self.move_to_trash(fd.as_fd(), &entry.name)?);
             }
         }
-        if !self.recycle(at, name, &fd)? {
+        if !recycles || !self.recycle(at, name, &fd)? {
             rustix::fs::unlinkat(at, name, AtFlags::REMOVEDIR)?;
         }
         Ok(())
     }
 
-    fn sweep_path(&self, path: PathBuf) {
+    fn sweep_path(&self, path: PathBuf, recycles: bool) {
         let mut later = vec![path];
         while let Some(path) = later.pop() {
             let Ok(name) = CString::new(path.as_os_str().as_encoded_bytes()) else {
                 impossible!("the path {} in the trash contains a zero byte", path.display());
                 continue;
             };
-            if let Err(error) = self.sweep(CWD, &name, 0, &mut later) {
+            if let Err(error) = self.sweep((CWD, &name), recycles, 0, &mut later) {
                 tracing::warn!(path = %path.display(), %error, "cannot remove the remains of an action");
             }
         }
@@ -246,7 +254,7 @@ impl Sweeper {
                 while let Some(task) = next(&taken) {
                     match task {
                         Task::Sweep(removal) => {
-                            recycler.sweep_path(removal.path);
+                            recycler.sweep_path(removal.path, removal.recycles);
                             drop(removal.permit);
                         }
                         Task::Stock => {
@@ -281,7 +289,7 @@ impl Sweeper {
     /// Moves a folder into the trash and removes it. A missing folder is not an error.
     pub(crate) fn discard(&self, path: &Path, permit: Option<Arc<OwnedSemaphorePermit>>) -> io::Result<()> {
         if let Some(path) = self.recycler.move_path_to_trash(path)? {
-            self.sweep(Removal { path, permit });
+            self.sweep(Removal { path, permit, recycles: false });
         }
         Ok(())
     }

@@ -122,7 +122,7 @@ impl Keeper {
     /// Removes what is already out of the way.
     fn sweep(&self, paths: impl IntoIterator<Item = PathBuf>, permit: Option<&Arc<OwnedSemaphorePermit>>) {
         for path in paths {
-            self.sweeper.sweep(Removal { path, permit: permit.cloned() });
+            self.sweeper.sweep(Removal { path, permit: permit.cloned(), recycles: true });
         }
     }
 }

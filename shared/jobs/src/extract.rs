@@ -176,7 +176,7 @@ impl Unpacking {
 
 /// Opens an archive, decompressing it if necessary.
 fn open(path: &Path) -> Result<Box<dyn Read>, UnpackError> {
-    let file = File::open(path).map_err(|error| UnpackError::unreadable(&error))?;
+    let file = disk::open_file(path).map_err(|error| UnpackError::unreadable(&error))?;
     decompress(file).map_err(|error| match error {
         DecompressError::Unreadable(error) => UnpackError::unreadable(&error),
         DecompressError::Unsupported => {

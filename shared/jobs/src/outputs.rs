@@ -11,6 +11,7 @@ use std::{
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use globset::GlobSet;
 use remote::RemoteError;
+use tokio::io::AsyncWriteExt as _;
 
 use crate::{
     blobs,
@@ -78,7 +79,10 @@ async fn fetch_file(runner: &Runner, file: &Wanted, to: PathBuf) -> Result<(), S
         tokio::fs::create_dir_all(parent).await.map_err(failed)?;
     }
     if let Some(near) = file.content.path() {
-        tokio::fs::copy(near, &to).await.map_err(failed)?;
+        let mut from = tokio::fs::File::from_std(disk::open_file(near).map_err(failed)?);
+        let mut to = tokio::fs::File::create(&to).await.map_err(failed)?;
+        tokio::io::copy(&mut from, &mut to).await.map_err(failed)?;
+        to.flush().await.map_err(failed)?;
     } else {
         let digest = file.content.digest().map_err(|error| telemetry::error_chain(&error))?;
         let mut fetched = runner.patience.patiently(|| blobs::fetch(&runner.remote, &digest, &to)).await;

@@ -116,7 +116,7 @@ impl Packing {
                 Node::Link(target) => name_bytes(target.len()),
                 Node::File { content, .. } => {
                     if let Some(path) = content.path() {
-                        path.metadata().map_err(|error| failed(&self.name, &error))?.len()
+                        open(path).map_err(|error| failed(&self.name, &error))?.1
                     } else {
                         let digest = content.digest()?;
                         missing.insert(digest);
@@ -217,7 +217,7 @@ impl Packing {
 }
 
 fn open(path: &Path) -> io::Result<(File, u64)> {
-    let file = File::open(path)?;
+    let file = disk::open_file(path)?;
     let size = file.metadata()?.len();
     Ok((file, size))
 }

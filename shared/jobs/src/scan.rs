@@ -1,7 +1,7 @@
 //! Scans a build's workspace before its first task.
 
 use std::{
-    fs, io,
+    io,
     os::unix::fs::PermissionsExt as _,
     path::Path,
     sync::{
@@ -10,6 +10,7 @@ use std::{
     },
 };
 
+use disk::Confined;
 use model::RESERVED_FOLDER;
 
 use crate::{
@@ -22,13 +23,13 @@ const LEFT_OUT: [&str; 2] = [".git", RESERVED_FOLDER];
 /// Threads that read and hash files.
 const THREADS: usize = 4;
 
-/// Lists the files in `root` without reading their content. Entries that are not files, folders or symlinks, or whose
+/// Lists the files in `root`, a resolved path, without reading their content. Entries that are not files, folders or symlinks, or whose
 /// names are not UTF-8, are left out: no task could name them. Blocks; ends early when the flag is set.
 pub(crate) fn scan(root: &Path, cancelled: &AtomicBool) -> io::Result<Arc<Folder>> {
-    read(root, 0, cancelled).map(Arc::new)
+    read((&Confined::open(root)?, root), 0, cancelled).map(Arc::new)
 }
 
-fn read(path: &Path, depth: usize, cancelled: &AtomicBool) -> io::Result<Folder> {
+fn read((confined, path): (&Confined, &Path), depth: usize, cancelled: &AtomicBool) -> io::Result<Folder> {
     if cancelled.load(Ordering::Relaxed) {
         return Err(io::ErrorKind::Interrupted.into());
     }
@@ -36,21 +37,22 @@ fn read(path: &Path, depth: usize, cancelled: &AtomicBool) -> io::Result<Folder>
         return Err(io::Error::other(format!("folders are nested deeper than {DEPTH_MAX}")));
     }
     let mut folder = Arc::default();
-    for entry in fs::read_dir(path)? {
+    for entry in confined.entries()? {
         let entry = entry?;
         let Ok(name) = entry.file_name().into_string() else { continue };
         if depth == 0 && LEFT_OUT.contains(&name.as_str()) {
             continue;
         }
         let kind = entry.file_type()?;
-        let path = entry.path();
+        let path = path.join(&name);
+        let below = Path::new(&name);
         let node = if kind.is_dir() {
-            Node::Folder(Arc::new(read(&path, depth + 1, cancelled)?))
+            Node::Folder(Arc::new(read((&confined.folder(below)?, &path), depth + 1, cancelled)?))
         } else if kind.is_symlink() {
-            let Ok(target) = fs::read_link(&path)?.into_os_string().into_string() else { continue };
+            let Ok(target) = confined.link_target(below)?.into_os_string().into_string() else { continue };
             Node::Link(target.into())
         } else if kind.is_file() {
-            let executable = entry.metadata()?.permissions().mode() & 0o111 != 0;
+            let executable = confined.metadata(below)?.permissions().mode() & 0o111 != 0;
             Node::File { content: Arc::new(Content::local(path)), executable }
         } else {
             continue;

@@ -2,6 +2,7 @@
 
 use model::JobPath;
 use remote::Remote;
+use tokio::io::AsyncReadExt as _;
 
 use crate::{
     blobs,
@@ -32,8 +33,11 @@ pub(crate) async fn read(
         return Ok(patience.patiently(|| blobs::read(remote, &digest)).await?);
     };
     let unreadable = |error: std::io::Error| TaskError::Farm(format!("cannot read {name}: {error}"));
-    check(tokio::fs::metadata(path).await.map_err(unreadable)?.len())?;
-    tokio::fs::read(path).await.map_err(unreadable)
+    let mut file = tokio::fs::File::from_std(disk::open_file(path).map_err(unreadable)?);
+    check(file.metadata().await.map_err(unreadable)?.len())?;
+    let mut bytes = Vec::new();
+    (&mut file).take(bytes_max).read_to_end(&mut bytes).await.map_err(unreadable)?;
+    Ok(bytes)
 }
 
 /// The file or folder at `path` among the outputs `added` of a task; links are followed.

@@ -113,7 +113,7 @@ impl Content {
         Self { digest: OnceLock::from(digest), path: None, sent: AtomicBool::new(true) }
     }
 
-    /// The local file, if there is one.
+    /// The local file, if there is one. It is opened through no link ([`disk::open_file`]): others may change the workspace.
     pub(crate) fn path(&self) -> Option<&PathBuf> {
         self.path.as_ref()
     }
@@ -124,7 +124,8 @@ impl Content {
             return Ok(*digest);
         }
         let path = self.path.clone().present("the local file of content without a digest");
-        let digest = hashing::hash_file(&path, FUNCTION)
+        let digest = disk::open_file(&path)
+            .and_then(|file| hashing::hash_reader(file, FUNCTION))
             .map_err(|source| TreeError::Unreadable { path: path.display().to_string(), source })?;
         Ok(*self.digest.get_or_init(|| digest))
     }

@@ -38,10 +38,10 @@ pub(crate) async fn truncate(
         })
     };
     let digest = if let Some(path) = content.path() {
-        check(tokio::fs::metadata(path).await.map_err(ours)?.len())?;
-        let (from, to) = (path.clone(), to.clone());
+        let from = disk::open_file(path).map_err(ours)?;
+        check(from.metadata().map_err(ours)?.len())?;
+        let to = to.clone();
         let copied = tokio::task::spawn_blocking(move || {
-            let from = File::open(from).map_err(CopyError::Write)?;
             let to = File::create(to).map_err(CopyError::Write)?;
             hashing::copy_reader(from.take(bytes), to, FUNCTION)
         });

@@ -21,6 +21,7 @@ mod executor;
 mod explain;
 mod farm;
 mod fetch_host;
+mod glob;
 mod hash_key;
 mod hex;
 mod ids;
@@ -105,6 +106,7 @@ pub use farm::{
     FARM_DATA_MARK, FarmId, FarmRecord, GatewayAddress, KeepTrace, KnownStore, StoreId, WhereQuestion,
 };
 pub use fetch_host::{FetchHost, ParseFetchHostError};
+pub use glob::{BadGlob, read_glob};
 pub use hex::hex;
 pub use ids::{
     Attempt, BuildId, BuildKey, ExecutionId, ExecutorHome, ExecutorId, Group, InvocationId, Millis,

@@ -5,10 +5,13 @@ use std::collections::BTreeSet;
 use invariant::Present as _;
 
 use crate::{
-    Attempt, Build, BuildId, BuildJob, BuildRequest, Context, Digest, DigestFunction, Esu, ExecutorType,
-    Group, InvalidRequirements, InvalidSecrets, InvalidService, JobSource, Millis, Priority, RequestLimits,
-    SecretRequest, ServiceRequest, ToolHints, WrongLimit,
+    Attempt, BadGlob, Build, BuildId, BuildJob, BuildRequest, Context, Digest, DigestFunction, Esu,
+    ExecutorType, Group, InvalidRequirements, InvalidSecrets, InvalidService, JobSource, Millis, Priority,
+    RequestLimits, SecretRequest, ServiceRequest, ToolHints, WrongLimit, read_glob,
 };
+
+/// Maximum bytes of all globs for outputs of a build: each of them is compared with each path of its workspace.
+const OUTPUTS_BYTES_MAX: usize = 16 << 10;
 
 /// Why a request was rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -48,6 +51,10 @@ pub enum InvalidRequest {
     BadEnvName { name: String },
     #[error("output {pattern:?} leaves the workspace: expected a relative glob without '..'")]
     OutputLeaves { pattern: String },
+    #[error("invalid glob in field outputs: {0}")]
+    OutputGlob(BadGlob),
+    #[error("the globs in field outputs have {bytes} bytes, the limit is {OUTPUTS_BYTES_MAX}")]
+    ManyOutputs { bytes: usize },
     #[error("invalid context {field} {value:?}: {wanted}")]
     BadContext { field: &'static str, value: String, wanted: &'static str },
     #[error("unknown executor type {name}: this farm has {known}")]
@@ -90,7 +97,7 @@ impl BuildRequest {
         let priority = self.checked_place(group, subject_priority)?;
         self.check_work()?;
         self.submitter.as_deref().map_or(Ok(()), check_submitter)?;
-        self.outputs.iter().try_for_each(|pattern| check_output(pattern))?;
+        check_outputs(&self.outputs)?;
         check_context(&self.context)?;
         self.check_occupancy(limits)?;
         self.requirements.check()?;
@@ -245,6 +252,14 @@ fn check_env<'a>(env: impl Iterator<Item = (&'a String, &'a String)>) -> Result<
     Ok(())
 }
 
+fn check_outputs(patterns: &[String]) -> Result<(), InvalidRequest> {
+    let bytes = patterns.iter().map(String::len).sum();
+    if bytes > OUTPUTS_BYTES_MAX {
+        return Err(InvalidRequest::ManyOutputs { bytes });
+    }
+    patterns.iter().try_for_each(|pattern| check_output(pattern))
+}
+
 fn check_output(pattern: &str) -> Result<(), InvalidRequest> {
     let leaves =
         pattern.is_empty() || pattern.starts_with('/') || pattern.split('/').any(|part| part == "..");
@@ -254,7 +269,7 @@ fn check_output(pattern: &str) -> Result<(), InvalidRequest> {
     if pattern.contains('\0') {
         return Err(InvalidRequest::Nul { field: "outputs" });
     }
-    Ok(())
+    read_glob(pattern).map_err(InvalidRequest::OutputGlob).map(drop)
 }
 
 fn check_context(context: &Context) -> Result<(), InvalidRequest> {

@@ -7,6 +7,7 @@ mod setup;
 mod tests;
 
 use std::borrow::Cow;
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -20,6 +21,7 @@ use self::setup::is_covered;
 use crate::error::SandboxError;
 use crate::image_root::ImageRoot;
 use crate::loader::put_libraries;
+use crate::nodes::NODES;
 use crate::own_parts::OwnParts;
 
 /// The folder that contains the input root, as commands see it.
@@ -239,6 +241,20 @@ impl Bubblewrap {
         Ok(call)
     }
 
+    /// The command line that executes a program of the worker which may write only in this folder, whatever links lead out of it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if bubblewrap is not installed.
+    pub fn writing_in(&self, folder: &Path) -> Result<Vec<OsString>, SandboxError> {
+        let mut call = vec![self.find()?.into_os_string()];
+        put(&mut call, &["--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--die-with-parent"]);
+        bind(&mut call, folder, &folder.to_string_lossy());
+        // It must not mount the rest writable again.
+        put(&mut call, &["--cap-drop", "CAP_SYS_ADMIN", "--cap-drop", "CAP_SYS_PTRACE", "--"]);
+        Ok(call)
+    }
+
     fn put_filter(&self, call: &mut Call) {
         if self.filter {
             for descriptor in shim::FILTER_DESCRIPTORS {
@@ -257,6 +273,15 @@ impl Bubblewrap {
 
     fn put_devices(&self, call: &mut Call, tmp: bool, as_root: bool) {
         put(call, &["--proc", "/proc", "--dev", "/dev"]);
+        for (name, ..) in NODES {
+            if let Some(nodes) = &self.nodes {
+                call.extend([
+                    "--dev-bind".into(),
+                    nodes.join(name).into(),
+                    Path::new("/dev").join(name).into(),
+                ]);
+            }
+        }
         put_proc_masks(call, as_root);
         for folder in ["/dev/shm", "/tmp"].into_iter().filter(|folder| tmp || *folder != "/tmp") {
             put(call, &["--perms", "1777"]);

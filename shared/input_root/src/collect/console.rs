@@ -34,7 +34,7 @@ impl InputRoots {
         console: &Console,
         function: DigestFunction,
     ) -> Result<Collected, CollectError> {
-        let Console { stdout, stderr } = console.clone();
+        let Console { stdout, stderr, is_watched } = console.clone();
         let (stdout, stderr) = match (stdout, stderr) {
             (None, None) => (Stream::EMPTY, Stream::EMPTY),
             (stdout, stderr) => {
@@ -42,8 +42,8 @@ impl InputRoots {
                 blocking(move || Ok::<_, CollectError>((read(stdout)?, read(stderr)?))).await?
             }
         };
-        let (stdout, stdout_digest) = self.stream(stdout, function).await?;
-        let (stderr, stderr_digest) = self.stream(stderr, function).await?;
+        let (stdout, stdout_digest) = self.stream(stdout, !is_watched, function).await?;
+        let (stderr, stderr_digest) = self.stream(stderr, !is_watched, function).await?;
         let (stdout_digest, stderr_digest) = (Some(stdout_digest), Some(stderr_digest));
         Ok(Collected { stdout, stdout_digest, stderr, stderr_digest, ..Collected::default() })
     }
@@ -51,6 +51,7 @@ impl InputRoots {
     async fn stream(
         &self,
         stream: Stream,
+        takes: bool,
         function: DigestFunction,
     ) -> Result<(Vec<u8>, Digest), CollectError> {
         let cas = self.output_store();
@@ -61,7 +62,7 @@ impl InputRoots {
                 let inlined = if inline { bytes.to_vec() } else { Vec::new() };
                 Ok((inlined, to_proto(&cas.put_bytes(function, bytes).await?)))
             }
-            Stream::Long(path) => Ok((Vec::new(), to_proto(&cas.put_file(function, &path, true).await?))),
+            Stream::Long(path) => Ok((Vec::new(), to_proto(&cas.put_file(function, &path, takes).await?))),
         }
     }
 }

@@ -28,6 +28,8 @@ pub struct Console {
     pub stdout: Option<PathBuf>,
     /// File of standard error. `None`, or a missing file: the stream is empty.
     pub stderr: Option<PathBuf>,
+    /// Whether others may have the files open: they are copied into the store, not moved.
+    pub is_watched: bool,
 }
 
 /// The outputs of an action, all of them stored.

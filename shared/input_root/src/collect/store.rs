@@ -3,8 +3,10 @@
 use std::{
     collections::{HashMap, HashSet},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
+use cas::Given;
 use invariant::Present as _;
 use model::{BlobDigest, DigestFunction};
 
@@ -52,7 +54,14 @@ impl InputRoots {
                     }
                 }
                 if !paths.is_empty() {
-                    let stored = self.output_store().put_files(function, paths, take).await.all()?;
+                    let given = match (root.is_watched, take) {
+                        (true, _) => Given::Watched,
+                        (false, true) => Given::Away,
+                        (false, false) => Given::Lent,
+                    };
+                    let store = self.output_store();
+                    let stored =
+                        store.put_files_with_progress(function, paths, given, &Arc::default()).await.all()?;
                     new.extend(inodes.into_iter().zip(stored));
                 }
             }

@@ -9,9 +9,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use globset::{GlobBuilder, GlobMatcher};
+use globset::GlobMatcher;
 use invariant::impossible;
-use model::{BlobDigest, DigestFunction, FARM_DATA_MARK};
+use model::{BlobDigest, DigestFunction, FARM_DATA_MARK, read_glob};
 use reapi::{
     canonical::encode,
     digest::to_proto,
@@ -145,8 +145,7 @@ impl Pattern {
             return Err(wrong("it must be relative to the folder and stay within it".into()));
         }
         let text = if text == "." { "" } else { text };
-        let glob = GlobBuilder::new(text).literal_separator(true).build();
-        let matcher = glob.map_err(|error| wrong(error.to_string()))?.compile_matcher();
+        let matcher = read_glob(text).map_err(|error| wrong(error.to_string()))?.compile_matcher();
         let plain = text.split('/').take_while(|name| !name.contains(['*', '?', '[', '{', '\\']));
         let start = plain.collect::<Vec<_>>().join("/");
         Ok(Self { text: given.into(), matcher, start, matched: false })

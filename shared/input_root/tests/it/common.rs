@@ -113,6 +113,7 @@ impl Rig {
         let console = Console {
             stdout: Some(self.dir.path().join("stdout")),
             stderr: Some(self.dir.path().join("stderr")),
+            is_watched: root.is_watched(),
         };
         self.roots.collect(root, spec, &console, SHA).await
     }

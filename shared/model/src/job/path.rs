@@ -2,7 +2,9 @@
 
 use std::{borrow::Borrow, fmt};
 
-use globset::{Glob, GlobBuilder, GlobMatcher};
+use globset::{Glob, GlobMatcher};
+
+use crate::{BadGlob, read_glob};
 
 /// Maximum length of a path in bytes.
 const PATH_MAX: usize = 4000;
@@ -10,8 +12,6 @@ const PATH_MAX: usize = 4000;
 const NAME_MAX: usize = 255;
 /// Maximum number of names in a path; few tools work in deeper folders.
 const DEPTH_MAX: usize = 200;
-/// Maximum nesting depth of alternatives in a glob.
-const NESTED_MAX: usize = 10;
 /// The folder of a job that is the farm's: its files are never those of tasks.
 pub const RESERVED_FOLDER: &str = ".forebay";
 /// Characters that make a path a glob.
@@ -49,7 +49,7 @@ pub enum BadPath {
     )]
     Reserved(String),
     #[error("invalid glob: {0}")]
-    Glob(String),
+    Glob(BadGlob),
 }
 
 impl JobPath {
@@ -127,15 +127,11 @@ impl JobGlob {
     /// Reads a glob and checks its nesting depth.
     pub fn parse(text: &str) -> Result<Self, BadPath> {
         check(text)?;
-        if nesting_depth(text) > NESTED_MAX {
-            return Err(BadPath::Glob(format!("more than {NESTED_MAX} nested braces")));
-        }
         let text = normalized(text);
         if is_reserved(&text) {
             return Err(BadPath::Reserved(text));
         }
-        let glob = GlobBuilder::new(&text).literal_separator(true).build();
-        glob.map(Self).map_err(|error| BadPath::Glob(error.to_string()))
+        Ok(Self(read_glob(&text).map_err(BadPath::Glob)?))
     }
 
     pub fn as_str(&self) -> &str {
@@ -157,16 +153,6 @@ fn is_reserved(path: &str) -> bool {
 fn normalized(text: &str) -> String {
     let names: Vec<&str> = text.split('/').filter(|name| !name.is_empty() && *name != ".").collect();
     names.join("/")
-}
-
-/// Maximum number of braces open at once, counting every brace as syntax.
-fn nesting_depth(text: &str) -> usize {
-    let depth = |(open, most): (usize, usize), byte| match byte {
-        b'{' => (open + 1, most.max(open + 1)),
-        b'}' => (open.saturating_sub(1), most),
-        _ => (open, most),
-    };
-    text.bytes().fold((0, 0), depth).1
 }
 
 fn check(text: &str) -> Result<(), BadPath> {

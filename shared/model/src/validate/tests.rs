@@ -78,6 +78,16 @@ fn builds_with_a_label_of_the_settings_are_warm_unless_they_say_otherwise() {
 }
 
 #[test]
+fn globs_of_outputs_are_short_and_not_nested_deep() {
+    let refused = |outputs: Vec<String>| request(|r| r.outputs = outputs).unwrap_err().to_string();
+    assert!(refused(vec!["{".repeat(11) + "a" + &"}".repeat(11)]).contains("10 nested braces"));
+    assert!(refused(vec!["a[".into()]).contains("invalid glob in field outputs"));
+    assert!(refused(vec!["a".repeat(4097)]).contains("4097 bytes"));
+    assert!(refused(vec!["a".repeat(100); 200]).contains("20000 bytes"));
+    assert!(request(|r| r.outputs = vec!["{a,{b,c}}/**/*.o".into(); 500]).is_ok());
+}
+
+#[test]
 fn whether_outputs_are_required_is_part_of_what_is_asked() {
     let digest = |required| request(|r| r.require_outputs = required).unwrap().request_digest;
     assert_ne!(digest(true), digest(false));

@@ -47,6 +47,8 @@ pub struct Bubblewrap {
     /// Files that commands cannot read, and folders that they see as empty, although they are below one of
     /// `read_only`: the data folder.
     pub hidden: Vec<PathBuf>,
+    /// The folder with device nodes for commands; none: those of the machine.
+    pub nodes: Option<PathBuf>,
     /// Whether system calls are refused that only few programs need and most escapes use.
     pub filter: bool,
     /// Maximum bytes in `/tmp` and in `/dev/shm`, each of which is in memory; half of the machine's memory if absent.
@@ -57,8 +59,15 @@ impl Default for Bubblewrap {
     fn default() -> Self {
         let read_only = SYSTEM.map(PathBuf::from).to_vec();
         let hidden = SECRETS.map(PathBuf::from).to_vec();
-        let private = Vec::new();
-        Self { program: "bwrap".into(), read_only, private, hidden, filter: true, tmp_bytes_max: None }
+        Self {
+            program: "bwrap".into(),
+            read_only,
+            private: Vec::new(),
+            hidden,
+            nodes: None,
+            filter: true,
+            tmp_bytes_max: None,
+        }
     }
 }
 
