@@ -29,6 +29,7 @@ pub(crate) fn config(
         processes_max: None,
         cgroups,
         cores: Cores::default(),
+        is_bare: false,
         network: None,
         lease: None,
     })

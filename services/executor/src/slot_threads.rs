@@ -119,6 +119,7 @@ impl SlotThreads {
                 processes_max: None,
                 cgroups: cgroups.clone(),
                 cores: cores.next().unwrap_or_default(),
+                is_bare: false,
                 network: None,
                 lease: None,
             };
@@ -250,10 +251,12 @@ impl SlotThread {
         Ok(self.slot.insert(slot))
     }
 
-    /// A slot for one action in a network that it shares.
+    /// A slot for one action in a network that it shares: what it opens, others may keep open.
     pub(crate) async fn slot_in(&mut self, network: SharedNetwork) -> Result<&mut Slot, SandboxError> {
         let name = format!("{}-beside", self.config.name);
-        let slot = Slot::start(SlotConfig { name, network: Some(network), ..self.config.clone() }).await?;
+        let slot =
+            Slot::start(SlotConfig { name, network: Some(network), is_bare: true, ..self.config.clone() })
+                .await?;
         Ok(self.beside.insert(slot))
     }
 

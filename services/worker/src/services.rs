@@ -90,6 +90,7 @@ impl Run<'_> {
             processes_max: None,
             cgroups: self.shared.cgroups.clone(),
             cores: Cores::default(),
+            is_bare: false,
             network: None,
             lease: Some(self.workspace.lease.deadline.clone()),
         };

@@ -30,9 +30,13 @@ pub fn rights_of(service: &ServiceName) -> Rights {
     rights_of_role.clone()
 }
 
-/// What processes with a store of blobs exchange.
+/// What processes with a store of blobs need, which may be the first of the farm.
 fn store(rights: &mut Rights) -> &mut Rights {
-    rights.write(&[WrittenSubjects::FarmRecord]);
+    use_store(rights.write(&[WrittenSubjects::FarmRecord]))
+}
+
+/// What processes with a store of blobs exchange.
+fn use_store(rights: &mut Rights) -> &mut Rights {
     rights.send(&[Subject::CasUsage, Subject::CasState]).receive(&[Subject::CasUsage, Subject::CasState])
 }
 
@@ -173,7 +177,7 @@ fn worker<'a>(rights: &'a mut Rights, name: &str) -> &'a mut Rights {
     rights.receive(&[Subject::Announce, Subject::GatewayChanged, Subject::PoolChanged]);
     rights.send(&[Subject::Heartbeat, Subject::Usage]);
     rights.send_to(&[EachOf::ExecutorServices]);
-    store(rights.write(&[
+    use_store(rights.write(&[
         WrittenSubjects::Lifecycles,
         WrittenSubjects::RunEvents,
         WrittenSubjects::BazelBlobs,
@@ -197,7 +201,7 @@ fn executor<'a>(rights: &'a mut Rights, name: &str) -> &'a mut Rights {
         Subject::PoolChanged,
     ]);
     let lease = WrittenSubjects::ExecutorLeasesOf(name.to_owned());
-    store(rights.write(&[WrittenSubjects::Executions, lease, WrittenSubjects::Pools]))
+    use_store(rights.write(&[WrittenSubjects::Executions, lease, WrittenSubjects::Pools]))
 }
 
 /// It applies the topology, watches whether streams accept writes, and starts and drains the processes of its machine.

@@ -165,6 +165,11 @@ impl Buckets<'_> {
         Ok(self.bus.compare_and_set(&write, patience).await?.is_ok())
     }
 
+    /// Whether the user may write this entry.
+    pub async fn may_write<E: Entry>(self, key: &E::Key) -> bool {
+        self.bus.may_publish(&E::subject(key)).await
+    }
+
     /// Subscribes to changes from now on.
     pub async fn changes<C: EntryChange>(self) -> Result<EntryChanges<C>, BusError> {
         let subscribed = self.bus.client.subscribe(C::LIVE).await;

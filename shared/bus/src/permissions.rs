@@ -42,9 +42,14 @@ impl Bus {
     /// Whether the user may read all of a stream, from its leader too: a user of a tenant may not, and a worker only what it works with.
     /// If the server does not answer, processes of the farm go on.
     pub async fn reads(&self, stream: &str) -> bool {
+        self.may_publish(&format!("$JS.API.DIRECT.GET.{stream}")).await
+    }
+
+    /// Whether the user may publish to `subject`.
+    pub(crate) async fn may_publish(&self, subject: &str) -> bool {
         let known = self.publishes.get_or_try_init(|| self.ask_what_it_publishes()).await;
         match known {
-            Ok(publishes) => publishes.include(&format!("$JS.API.DIRECT.GET.{stream}")),
+            Ok(publishes) => publishes.include(subject),
             Err(error) => {
                 debug!(error = telemetry::error_chain(&error), "cannot read the own permissions");
                 true

@@ -130,6 +130,7 @@ async fn start(place: &Path, sandbox: Sandbox) -> Slot {
         processes_max: Some(10_000),
         cgroups: Cgroups::detect(&Parent::Auto),
         cores: Cores::default(),
+        is_bare: false,
         network: None,
         lease: None,
     };

@@ -54,6 +54,8 @@ pub struct SlotConfig {
     /// The processors and the memory that its commands use. With [`Cgroups::with_cpuset`] they cannot use others;
     /// otherwise they start there.
     pub cores: Cores,
+    /// Whether each command has a sandbox by itself, in which it sees nothing of the slot's folder but its input root.
+    pub is_bare: bool,
     /// The network that its commands share with those of other slots, which requires [`Sandbox::Bubblewrap`]. `None` gives
     /// the slot a network of its own.
     pub network: Option<SharedNetwork>,

@@ -11,8 +11,8 @@ use nix::unistd::geteuid;
 /// Names, and numbers by which Linux knows them.
 pub(crate) const NODES: [(&str, u64, u64); 6] =
     [("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9), ("tty", 5, 0)];
-/// The user `nobody`, who is no build or action of root.
-const OWNER: u32 = 65534;
+/// A user that no build or action is, and no person.
+const OWNER: u32 = 0xFFFF_FFF0;
 
 /// Makes nodes in `folder` that belong to no command. `None` if this user, or the file system, has none: commands then use
 /// those of the machine.

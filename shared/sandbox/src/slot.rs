@@ -249,11 +249,10 @@ impl Slot {
         Ok(())
     }
 
-    /// The way for commands that need nothing special. What a command that shares a network opens of a kept sandbox, such as the
-    /// slot's folder, it could pass to others.
+    /// The way for commands that need nothing special.
     fn usual_way(&self) -> Way {
         match self.config.sandbox {
-            Sandbox::Bubblewrap if self.config.user.is_some() && self.config.network.is_none() => Way::Kept,
+            Sandbox::Bubblewrap if self.config.user.is_some() && !self.config.is_bare => Way::Kept,
             Sandbox::Bubblewrap | Sandbox::None => Way::Bare,
         }
     }

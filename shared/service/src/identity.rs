@@ -94,6 +94,11 @@ pub async fn join_store(bus: &Bus, cas: &Cas, claim: Claim, patience: Patience) 
                 let known = known.present("the store of a farm that refuses another one");
                 return Err(mismatch(bus, cas, &record, &known).await.into());
             }
+            // Workers and executors may not: another process does it.
+            Joining::MakeKnown if !bus.buckets().may_write::<FarmRecord>(&()).await => {
+                debug!("waiting until the store of the farm is recorded");
+                tokio::time::sleep(PAUSE).await;
+            }
             Joining::MakeKnown => {
                 let id = match found {
                     Some(id) => id,

@@ -213,3 +213,18 @@ fn copies_in_copies_cost_no_more_than_their_original_and_are_refused_before_they
     ));
     assert_eq!(Unsent::of(&copies, true).folders.len(), 79);
 }
+
+#[test]
+fn s10_a_file_of_the_workspace_is_read_through_no_link() {
+    let folder = tempfile::tempdir().unwrap();
+    let [inside, outside] = ["inside", "outside"].map(|name| folder.path().join(name));
+    for folder in [&inside, &outside] {
+        std::fs::create_dir(folder).unwrap();
+        std::fs::write(folder.join("file"), "content").unwrap();
+    }
+    let scanned = crate::scan::scan(folder.path(), &AtomicBool::new(false)).unwrap();
+    let Some(Node::File { content, .. }) = scanned.at("inside/file") else { panic!() };
+    std::fs::remove_dir_all(&inside).unwrap();
+    std::os::unix::fs::symlink(&outside, &inside).unwrap();
+    assert!(matches!(content.digest(), Err(TreeError::Unreadable { .. })));
+}

@@ -34,6 +34,7 @@ async fn work(sandbox: Sandbox, folder: PathBuf, script: &str) {
         processes_max: None,
         cgroups: Cgroups::default(),
         cores: Cores::default(),
+        is_bare: false,
         network: None,
         lease: None,
     };

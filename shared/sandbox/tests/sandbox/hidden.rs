@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::support::{Kind, Place, Way};
 use nix::unistd::geteuid;
-use sandbox::{Bubblewrap, Network, Run, Slot};
+use sandbox::{Bubblewrap, Network, Run, Slot, SlotConfig, make_nodes};
 
 /// A folder with a file that all users of the machine can read.
 fn secrets(folder: &Path) {
@@ -172,6 +172,43 @@ async fn s1_what_only_root_can_read_is_shown_where_the_settings_list_it() {
             assert!(seen.contains(&format!("cat: {hidden}")) && !seen.contains("available"), "{seen}");
         }
     }
+}
+
+#[tokio::test]
+async fn s3_the_nodes_of_devices_are_those_of_no_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(nodes) = make_nodes(folder.path().join("dev")).unwrap() else {
+        return; // Only root can make them.
+    };
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+    let script = "for n in null zero full random urandom tty; do chmod 666 /dev/$n && echo changed; done
+        echo x >/dev/null && head -c 3 /dev/zero | wc -c && echo works";
+    let host = Bubblewrap { nodes: Some(nodes), ..Bubblewrap::default() };
+    let place = Place::new(Way::None);
+    let build = place.output_seeing(host.clone(), &["sh", "-c", script], Network::Host).await;
+    let action = Place::new(Way::Kept);
+    let mut slot = Slot::start(SlotConfig { bubblewrap: host, ..action.config() }).await.unwrap();
+    action.ended(&mut slot, action.script(script)).await;
+    for seen in [build, action.stdout() + &action.stderr()] {
+        assert!(seen.contains("works") && !seen.contains("changed"), "{seen}");
+    }
+}
+
+#[tokio::test]
+async fn s10_a_program_of_the_worker_writes_in_the_workspace_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let [workspace, outside] = ["workspace", "outside"].map(|name| folder.path().join(name));
+    for folder in [&workspace, &outside] {
+        fs::create_dir(folder).unwrap();
+    }
+    symlink(&outside, workspace.join("link")).unwrap();
+    let call = Bubblewrap::default().writing_in(&workspace).unwrap();
+    let script = "cd \"$1\"; echo x >file; echo x >link/file; mount -o remount,rw,bind / 2>/dev/null; echo x >link/file; rm -rf link/; cat /etc/hostname >/dev/null";
+    let (program, arguments) = call.split_first().unwrap();
+    let mut command = std::process::Command::new(program);
+    command.args(arguments).args(["sh", "-c", script, "sh"]).arg(&workspace);
+    assert!(command.output().unwrap().status.success());
+    assert!(workspace.join("file").exists() && outside.exists() && !outside.join("file").exists());
 }
 
 #[tokio::test]

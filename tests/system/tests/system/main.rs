@@ -75,6 +75,7 @@ mod openapi;
 mod packing;
 mod page_rights;
 mod pages;
+mod passed_descriptors;
 mod placing;
 mod pools;
 mod positions;

@@ -102,6 +102,7 @@ impl Place {
             processes_max: None,
             cgroups: Cgroups::default(),
             cores: Cores::default(),
+            is_bare: false,
             network: None,
             lease: None,
         }
