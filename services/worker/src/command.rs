@@ -134,8 +134,8 @@ pub(crate) async fn run(
     end
 }
 
-/// The command line of a program of the worker, which follows links that builds make: where builds have a sandbox, it writes only in
-/// the workspace.
+/// The command line of a program of the worker, which may follow links of builds: where these have a sandbox, it writes in
+/// the workspace of the build only.
 fn confined(run: &Run<'_>, argv: Vec<String>) -> Result<Vec<String>, SandboxError> {
     let Some(sandbox) = run.sandbox() else { return Ok(argv) };
     let call = sandbox.bubblewrap.writing_in(run.workspace.folder.root())?;

@@ -112,7 +112,7 @@ if [ -n "$odd" ]; then
 fi
 "#;
 
-/// Settings for every git command of a preparation; they override the repository's configuration.
+/// Settings for every git command of a preparation, in its global configuration; the worker writes that of the repository.
 const SETTINGS: &str = "[core]
 	hooksPath = /dev/null
 	fsmonitor = false
@@ -223,6 +223,12 @@ impl Repository {
                 ("GIT_DIR".to_owned(), path(&self.git)),
                 ("GIT_WORK_TREE".to_owned(), path(&self.work)),
                 ("GIT_CONFIG_GLOBAL".to_owned(), path(&self.settings)),
+                // Of what can be configured, these execute programs; here they override the repository's own configuration.
+                ("GIT_CONFIG_COUNT".to_owned(), "2".to_owned()),
+                ("GIT_CONFIG_KEY_0".to_owned(), "core.hooksPath".to_owned()),
+                ("GIT_CONFIG_VALUE_0".to_owned(), "/dev/null".to_owned()),
+                ("GIT_CONFIG_KEY_1".to_owned(), "core.fsmonitor".to_owned()),
+                ("GIT_CONFIG_VALUE_1".to_owned(), "false".to_owned()),
                 ("GIT_ALLOW_PROTOCOL".to_owned(), self.protocols.to_owned()),
                 ("GIT_NO_LAZY_FETCH".to_owned(), "1".to_owned()),
                 ("GIT_CONFIG_NOSYSTEM".to_owned(), "1".to_owned()),

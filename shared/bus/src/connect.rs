@@ -19,7 +19,7 @@ use crate::{
     BusError, Denied, FarmClock, Seals,
     admission::Admission,
     denials::{Denials, name_of},
-    permissions::Subjects,
+    filter::Subjects,
     screen::Screen,
 };
 

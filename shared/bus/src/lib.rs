@@ -5,6 +5,7 @@
 //! [`Bus`] is the connection: it sends plain messages and writes transitions. It returns a handle for each other use:
 //! [`Leases`], [`Records`], [`Buckets`], [`StoredStream`], [`LogStream`] and [`Gateways`].
 
+mod accepted;
 mod action_subject;
 mod admission;
 mod advisories;
@@ -24,6 +25,7 @@ mod elections;
 mod entries;
 mod error;
 mod event_pages;
+mod filter;
 mod follow;
 mod gateways;
 mod guarded;

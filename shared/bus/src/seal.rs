@@ -4,11 +4,11 @@
 use std::{path::Path, time::SystemTime};
 
 use credentials::{KeyFile, KeyFileError};
-use model::{Millis, Sequence, hex};
+use model::{Millis, hex};
 use ring::hmac;
 
 use crate::{
-    Bus, BusError, Lifecycle, Stored,
+    Stored,
     headers::{EXPECTED, EXPECTED_SUBJECT, SEAL, header},
 };
 
@@ -48,7 +48,7 @@ impl Seals {
     }
 
     /// Whether a message has the seal of its subject and content, or is older than the key.
-    fn is_on(&self, stored: &Stored) -> bool {
+    pub(crate) fn is_on(&self, stored: &Stored) -> bool {
         let text = |name| header(stored.headers.as_ref(), name);
         // The server has stored it only if its subject was empty: it is no copy of an earlier first record.
         let is_first = text(EXPECTED) == Some("0") && text(EXPECTED_SUBJECT).is_none();
@@ -59,23 +59,5 @@ impl Seals {
             hmac::verify(&self.key, wanted.as_bytes(), seal.as_ref()).is_ok()
         });
         stored.at < self.since || is_first && is_sealed
-    }
-}
-
-impl Bus {
-    /// Checks that an enqueuer or a gateway accepted what waits by this record. Without a key, everything is accepted.
-    ///
-    /// # Errors
-    ///
-    /// [`BusError::Unsealed`] if none did; another error if it cannot be checked now.
-    pub async fn check_accepted<R: Lifecycle>(&self, stored: &Stored) -> Result<(), BusError> {
-        let Some(seals) = self.seals.as_ref().filter(|seals| !seals.is_on(stored)) else { return Ok(()) };
-        let first = self.stream(R::STREAM).first_from(&stored.subject, Sequence(1)).await?;
-        if let Some(first) = first.filter(|first| seals.is_on(first))
-            && stored.read::<R>()?.is_same_work(&first.read()?)
-        {
-            return Ok(());
-        }
-        Err(BusError::Unsealed { sequence: stored.sequence.0, subject: stored.subject.clone() })
     }
 }

@@ -49,7 +49,7 @@ pub trait Projection: Send + Sync {
         std::future::ready(false)
     }
 
-    /// Reads a message.
+    /// Reads a message of the log.
     ///
     /// # Errors
     ///
