@@ -3,7 +3,7 @@
 use tidy::files;
 
 /// What works in workspaces with what a build left, or writes what a server sends: through `disk::Confined` and `disk::Place`.
-const CONFINED: [&str; 10] = [
+const CONFINED: [&str; 13] = [
     "services/worker/src/home.rs",
     "services/worker/src/outputs.rs",
     "services/worker/src/owner.rs",
@@ -11,6 +11,9 @@ const CONFINED: [&str; 10] = [
     "services/worker/src/sync/content.rs",
     "services/worker/src/sync/source.rs",
     "services/worker/src/tool_events.rs",
+    "shared/jobs/src/scan.rs",
+    "shared/jobs/src/small_file.rs",
+    "shared/jobs/src/tree.rs",
     "services/forebay/src/exec_outputs.rs",
     "services/forebay/src/fetch.rs",
     "shared/transfer/src/lib.rs",
