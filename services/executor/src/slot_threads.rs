@@ -96,9 +96,7 @@ impl SlotThreads {
         let mut starting = Vec::new();
         let mut template = None;
         let SandboxSettings { read_only, hidden, filter } = settings.sandboxes.clone();
-        let nodes = make_nodes(folder.path().join("dev"));
-        let nodes = nodes.map_err(|error| ServiceError::failed("making device nodes for actions", error))?;
-        let bubblewrap = Bubblewrap { filter, nodes, ..Bubblewrap::default() };
+        let bubblewrap = Bubblewrap { filter, nodes: make_nodes(), ..Bubblewrap::default() };
         let mut bubblewrap = bubblewrap.showing(read_only).hiding(hidden);
         if owner.is_none() {
             bubblewrap = bubblewrap.hiding_private();

@@ -203,11 +203,7 @@ fn sandbox(settings: &WorkerSettings, folder: &WorkerFolder, network: BuildNetwo
         BuildNetwork::None => Network::None,
     };
     let tmp_bytes_max = settings.limits.memory_bytes;
-    let nodes = make_nodes(folder.path().join("dev")).inspect_err(|error| {
-        warn!(%error, "builds use the device nodes of the machine");
-    });
-    let nodes = nodes.unwrap_or_default();
-    let bubblewrap = Bubblewrap { filter, tmp_bytes_max, nodes, ..Bubblewrap::default() };
+    let bubblewrap = Bubblewrap { filter, tmp_bytes_max, nodes: make_nodes(), ..Bubblewrap::default() };
     let bubblewrap = bubblewrap.showing(read_only).hiding(hidden);
     WorkspaceSandbox { bubblewrap, network, programs: folder.programs() }
 }

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, Permissions};
 use std::io;
-use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
@@ -13,35 +13,44 @@ pub(crate) const NODES: [(&str, u64, u64); 6] =
     [("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9), ("tty", 5, 0)];
 /// A user that no build or action is, and no person.
 const OWNER: u32 = 0xFFFF_FFF0;
+const MODE: u32 = 0o666;
 
-/// Makes nodes in `folder` that belong to no command. `None` if this user, or the file system, has none: commands then use
-/// those of the machine.
-///
-/// # Errors
-///
-/// Fails if the folder cannot be written to.
-pub fn make_nodes(folder: PathBuf) -> io::Result<Option<PathBuf>> {
+/// Where the nodes are: in a folder of data, whoever copies or searches it would read them without end.
+const FOLDER: &str = "/dev/forebay";
+
+/// Makes nodes that belong to no command, and returns their folder. `None` if this user, or the machine, makes none: commands then
+/// use those of the machine.
+pub fn make_nodes() -> Option<PathBuf> {
     if !geteuid().is_root() {
-        return Ok(None);
+        return None;
     }
-    fs::create_dir_all(&folder)?;
-    fs::set_permissions(&folder, Permissions::from_mode(0o755))?;
-    for (name, major, minor) in NODES {
-        if let Err(error) = make(&folder.join(name), makedev(major, minor)) {
-            tracing::debug!(name, %error, "cannot make a device node for sandboxes");
-            return Ok(None);
-        }
-    }
-    // A file system may be mounted without devices.
-    Ok(File::options().write(true).open(folder.join("null")).is_ok().then_some(folder))
+    let folder = PathBuf::from(FOLDER);
+    let made = fs::create_dir_all(&folder)
+        .and_then(|()| fs::set_permissions(&folder, Permissions::from_mode(0o755)))
+        .and_then(|()| NODES.iter().try_for_each(|node| make(&folder, *node)))
+        // A file system may be mounted without devices.
+        .and_then(|()| File::options().write(true).open(folder.join("null")));
+    made.inspect_err(|error| tracing::debug!(FOLDER, %error, "cannot make device nodes for sandboxes"))
+        .ok()?;
+    Some(folder)
 }
 
-fn make(path: &Path, number: u64) -> io::Result<()> {
-    match fs::remove_file(path) {
+/// Several processes may make the same node.
+fn make(folder: &Path, (name, major, minor): (&str, u64, u64)) -> io::Result<()> {
+    let (path, new) = (folder.join(name), folder.join(format!("{name}.{}", std::process::id())));
+    let number = makedev(major, minor);
+    let is_made = fs::symlink_metadata(&path).is_ok_and(|it| {
+        it.rdev() == number && it.uid() == OWNER && it.mode() == (SFlag::S_IFCHR.bits() | MODE)
+    });
+    if is_made {
+        return Ok(());
+    }
+    match fs::remove_file(&new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         Ok(()) | Err(_) => {}
     }
-    mknod(path, SFlag::S_IFCHR, Mode::empty(), number)?;
-    chown(path, Some(OWNER), Some(OWNER))?;
-    fs::set_permissions(path, Permissions::from_mode(0o666))
+    mknod(&new, SFlag::S_IFCHR, Mode::empty(), number)?;
+    chown(&new, Some(OWNER), Some(OWNER))?;
+    fs::set_permissions(&new, Permissions::from_mode(MODE))?;
+    fs::rename(new, path)
 }

@@ -45,6 +45,11 @@ const REFUSED: &[i64] = &[
     libc::SYS_keyctl,
     libc::SYS_add_key,
     libc::SYS_request_key,
+    // Descriptors and memory of processes outside, which a socket names.
+    libc::SYS_pidfd_getfd,
+    libc::SYS_process_madvise,
+    libc::SYS_process_mrelease,
+    libc::SYS_kcmp,
     // Files by number instead of by path.
     libc::SYS_open_by_handle_at,
     libc::SYS_fanotify_init,

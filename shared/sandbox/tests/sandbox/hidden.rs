@@ -176,11 +176,9 @@ async fn s1_what_only_root_can_read_is_shown_where_the_settings_list_it() {
 
 #[tokio::test]
 async fn s3_the_nodes_of_devices_are_those_of_no_command() {
-    let folder = tempfile::tempdir().unwrap();
-    let Some(nodes) = make_nodes(folder.path().join("dev")).unwrap() else {
+    let Some(nodes) = make_nodes() else {
         return; // Only root can make them.
     };
-    fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
     let script = "for n in null zero full random urandom tty; do chmod 666 /dev/$n && echo changed; done
         echo x >/dev/null && head -c 3 /dev/zero | wc -c && echo works";
     let host = Bubblewrap { nodes: Some(nodes), ..Bubblewrap::default() };
