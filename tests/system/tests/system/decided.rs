@@ -19,8 +19,8 @@ fn parse(table: &str) -> Allowed {
     all
 }
 
-/// Fails with a line for each row in which the servers differ from the table. `found` has a row also for what is allowed to
-/// no user.
+/// Fails with a line for each row in which the servers differ from the table. `found` has rows without an entry, too: what
+/// is allowed to no user is decided as well.
 pub(crate) fn compare(file: &str, table: &str, found: &Allowed) {
     let decided = parse(table);
     let names: BTreeSet<&String> = decided.keys().chain(found.keys()).collect();

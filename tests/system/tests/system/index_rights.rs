@@ -64,7 +64,7 @@ impl Connection {
         let mut connection = Self(BufReader::new(stream));
         match connection.ask(&["AUTH", user, password]) {
             Answer::Text(_) => Ok(connection),
-            refused => Err(format!("{refused:?}")),
+            refused @ (Answer::Error(_) | Answer::List(_)) => Err(format!("{refused:?}")),
         }
     }
 
@@ -206,14 +206,14 @@ fn keys_in(files: &[SourceFile]) -> BTreeSet<String> {
     let metas: BTreeSet<&str> = texts.iter().flat_map(|text| text.split('"').filter(is_meta)).collect();
     assert_eq!(metas.len(), 1, "{metas:?}");
     let meta = metas.first().unwrap();
-    let named = |text: &&str| -> Vec<String> {
+    let names_in = |text: &&str| -> Vec<String> {
         let starts = ["P .. '", "key(\"", "key(&format!(\""].into_iter();
         let rests = starts.flat_map(|start| text.split(start).skip(1));
         rests.map(|rest| rest.split(['\'', '"', '{']).next().unwrap().to_owned()).collect()
     };
     let example = |name: String| if name.ends_with(':') { format!("{name}x") } else { name };
-    let names = texts.iter().flat_map(named).map(example).chain(["meta".to_owned()]);
-    names.map(|name| format!("{}{name}", meta.trim_end_matches("meta"))).collect()
+    let all = texts.iter().flat_map(names_in).map(example).chain(["meta".to_owned()]);
+    all.map(|name| format!("{}{name}", meta.trim_end_matches("meta"))).collect()
 }
 
 #[tokio::test]

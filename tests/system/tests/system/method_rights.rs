@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, path::PathBuf, process::Command};
 
 use build_events::service::{OrderedBuildEvent, StreamId, ToolStreamRequest};
 use bytes::{Buf as _, BufMut as _, Bytes};
-use farm::{Farm, Locks, SOON};
+use farm::{Locks, SOON};
 use model::{BlobDigest, OutputStream};
 use prost::Message as _;
 use reapi::{
@@ -60,11 +60,16 @@ const FOR_OTHERS: [&str; 12] = [
     // How much of an upload of the own zone has arrived.
     "/google.bytestream.ByteStream/QueryWriteStatus",
     "/google.bytestream.ByteStream/Write of a blob",
-    // Its name is random: who has it, was told.
+    // Its name is random: a caller that has it got it from the writer.
     "/google.bytestream.ByteStream/Read of a log stream",
     // Nothing of these events is stored: those of the tool say the same.
     "/google.devtools.build.v1.PublishBuildEvent/PublishLifecycleEvent",
 ];
+
+/// What even an operator may not do without a token that only the writer has.
+const WITH_A_TOKEN: [&str; 1] = ["/google.bytestream.ByteStream/Write of a log stream"];
+
+const PUSH_BLOB: &str = "/build.bazel.remote.asset.v1.Push/PushBlob";
 
 /// The message as it is on the wire.
 #[derive(Default)]
@@ -104,8 +109,8 @@ impl Decoder for Raw {
     }
 }
 
-/// Calls a method of any kind with one message, and returns the first message of the answer. All kinds of methods are one
-/// on the wire.
+/// Calls a method of any kind with one message, and returns the first message of the answer. On the wire all kinds of
+/// methods are the same.
 async fn call(calls: &Calls, path: &str, message: Vec<u8>) -> Result<Option<Bytes>, Status> {
     let mut request = Request::new(futures::stream::iter([Bytes::from(message)]));
     *request.metadata_mut() = calls.headers.clone();
@@ -355,56 +360,65 @@ async fn served(operator: &Calls, methods: &BTreeSet<String>) -> BTreeSet<String
 
 /// The number of services that the sources add to a server of gRPC.
 fn added() -> usize {
-    let files = tidy::files("rs").into_iter().filter(|file| {
-        ["services/gateway/src/", "shared/cas_grpc/src/"].iter().any(|folder| file.path.starts_with(folder))
-    });
-    files
-        .map(|file| {
-            ["add_service(", "Routes::new("].iter().map(|it| file.text.matches(it).count()).sum::<usize>()
-        })
-        .sum()
+    let adds = |text: &str| text.matches("add_service(").count() + text.matches("Routes::new(").count();
+    let is_server =
+        |path: &str| ["services/gateway/src/", "shared/cas_grpc/src/"].iter().any(|it| path.starts_with(it));
+    tidy::files("rs").iter().filter(|file| is_server(&file.path)).map(|file| adds(&file.text)).sum()
 }
 
 fn all<const N: usize>(paths: [&str; N]) -> BTreeSet<String> {
     paths.into_iter().map(str::to_owned).collect()
 }
 
-#[tokio::test]
-async fn every_method_refuses_callers_without_a_key_and_of_another_zone() {
-    let locks = Locks::new();
-    let farm: Farm = start(&locks, zoned(acting::builder(), APART)).await;
-    let calls = async |key| grpc(&locks, &farm, key).await;
-    let (web, other) = (calls(Some(&locks.web)).await, calls(Some(&locks.other)).await);
-    let may_end = farm.folder().join("may-end");
-    let known = Known::of(&web, &may_end).await;
-    let operator = calls(Some(&locks.operator)).await;
-    let push = known.request("PushBlob");
-    call(&operator.and("x-forebay-group", "web"), "/build.bazel.remote.asset.v1.Push/PushBlob", push)
-        .await
-        .unwrap();
-    let methods = methods();
-    let (mut to_all, mut to_others) = (BTreeSet::new(), BTreeSet::new());
-    let stranger = calls(None).await;
-    for path in &methods {
+/// The requests that these callers are not refused, of all methods.
+async fn answered(
+    callers: &[Calls],
+    methods: &BTreeSet<String>,
+    known: &Known,
+    is_refusal: fn(&Status) -> bool,
+) -> BTreeSet<String> {
+    let mut answered = BTreeSet::new();
+    for path in methods {
         for (what, request) in known.requests(path) {
-            let answer = call(&stranger, path, request.clone()).await;
-            if !answer.is_err_and(|status| status.code() == Code::Unauthenticated) {
-                to_all.insert(what.clone());
-            }
-            for calls in [other.clone(), other.and("x-forebay-group", "web")] {
-                let answer = call(&calls, path, request.clone()).await;
+            for calls in callers {
+                let answer = call(calls, path, request.clone()).await;
                 known.assert_hidden(&what, &request, &format!("{answer:?}"));
                 if !answer.is_err_and(|status| is_refusal(&status)) {
-                    to_others.insert(what.clone());
+                    answered.insert(what.clone());
                 }
             }
         }
     }
-    assert_eq!(to_all, all(FOR_ALL));
+    answered
+}
+
+#[tokio::test]
+async fn every_method_refuses_callers_without_a_key_and_of_another_zone() {
+    let locks = Locks::new();
+    let farm = start(&locks, zoned(acting::builder(), APART)).await;
+    let calls = async |key| grpc(&locks, &farm, key).await;
+    let may_end = farm.folder().join("may-end");
+    let known = Known::of(&calls(Some(&locks.web)).await, &may_end).await;
+    let operator = calls(Some(&locks.operator)).await.and("x-forebay-group", "web");
+    call(&operator, PUSH_BLOB, known.request("PushBlob")).await.unwrap();
+    let methods = methods();
+    let no_key = |status: &Status| status.code() == Code::Unauthenticated;
+    let to_all = answered(&[calls(None).await], &methods, &known, no_key).await;
+    let other = calls(Some(&locks.other)).await;
+    let others = [other.clone(), other.and("x-forebay-group", "web")];
+    let to_others = answered(&others, &methods, &known, is_refusal).await;
     let open = &all(FOR_ALL) | &all(FOR_OTHERS);
-    assert_eq!(to_others, open);
+    assert_eq!((to_all, to_others), (all(FOR_ALL), open));
     // The list above misses no service.
     let served = served(&operator, &methods).await;
     assert_eq!(served.len(), added(), "{served:?}");
+    // The same requests are good ones: who has all rights in the group has answers.
+    for path in methods.iter().filter(|path| served.contains(path.rsplit_once('/').unwrap().0)) {
+        for (what, request) in known.requests(path).into_iter().filter(|(_, request)| !request.is_empty()) {
+            let answer = call(&operator, path, request).await;
+            let is_refused = answer.as_ref().is_err_and(is_refusal);
+            assert_eq!(is_refused, WITH_A_TOKEN.contains(&what.as_str()), "{what}: {answer:?}");
+        }
+    }
     std::fs::write(may_end, "").unwrap();
 }
