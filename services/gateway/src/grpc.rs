@@ -51,6 +51,7 @@ use tonic::{Status, metadata::MetadataMap};
 
 pub use config::{ConfigError, GrpcConfig};
 pub use server::{Serving, serve};
+pub use validate::checked;
 
 use index::actions::Actions;
 use merging::Merging;

@@ -63,12 +63,15 @@ pub use audit::AuditSubject;
 pub use bazel_events::{BazelEvents, EventContent, EventOwner, named_blob};
 pub use bucket::{Buckets, Entry, EntryChange, EntryChanges, ListedEntry};
 pub use clock::FarmClock;
-/// For the macros of this crate.
+/// For the macros of this crate, and for the tests of its parsers.
 #[doc(hidden)]
 pub mod hidden {
     pub use bytes::Bytes;
 
-    pub use crate::codec::{from_json, to_json};
+    pub use crate::{
+        codec::{from_json, to_json},
+        screen::screened,
+    };
 }
 
 pub use codec::{DecodeError, Encoding, FromClient, FromJson, Message, ToClient, millis};

@@ -76,6 +76,20 @@ impl Servers {
     }
 }
 
+/// What the relay passes on of the bytes of a server, which arrive in these pieces.
+///
+/// # Errors
+///
+/// Fails where the relay ends the connection.
+pub fn screened(pieces: &[&[u8]]) -> io::Result<Vec<u8>> {
+    let (mut unread, mut passed) = (BytesMut::new(), BytesMut::new());
+    for piece in pieces {
+        unread.extend_from_slice(piece);
+        frames::pass(&mut unread, &mut passed)?;
+    }
+    Ok(passed.to_vec())
+}
+
 impl Screen {
     /// Starts a relay to `server`, which has these addresses.
     pub(crate) async fn start(server: &Server, addresses: Vec<ServerAddr>) -> io::Result<Self> {

@@ -36,4 +36,5 @@ pub use open::{FOLDER, open};
 pub use progress::PullProgress;
 pub use registry::Registries;
 pub use stored::{blobs_of_stored, manifest_of_layout};
+pub use unpack::unpack_layer;
 pub use user::ImageUser;

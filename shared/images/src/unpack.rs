@@ -9,10 +9,13 @@ use std::{
 };
 
 use archives::EntryHeaders;
+use bytes::Bytes;
+use model::Digest;
 use tar::Entry;
+use tokio::sync::mpsc;
 
 use crate::{
-    bounded::Bounded,
+    bounded::{Bounded, Pieces},
     error::{ImageError, shown},
     place::{Attributes, Place, Whiteouts},
 };
@@ -57,6 +60,20 @@ pub(crate) fn unpack(
     read?;
     content.finish()?;
     Ok(layer.unpacked)
+}
+
+/// Unpacks a compressed layer without a store and without its digest; for the tests of parsers.
+#[doc(hidden)]
+pub fn unpack_layer(layer: Bytes, folder: &Path) -> Result<(), ImageError> {
+    let (compressed, bytes_max) = (layer.len() as u64, 64 << 20);
+    let (pieces, received) = mpsc::channel(2);
+    for piece in [layer, Bytes::new()] {
+        // The channel has room for both.
+        let _ = pieces.try_send(piece);
+    }
+    let wanted = Digest::from_sha256([0; 32]);
+    let mut content = Bounded::new(Pieces::new(received), wanted, compressed, bytes_max)?;
+    unpack(&mut content, folder, Whiteouts::Files).map(drop)
 }
 
 struct Layer {

@@ -64,6 +64,16 @@ pub(crate) async fn extract(
     }
 }
 
+/// Unpacks an archive as the step does; for the tests of parsers.
+#[doc(hidden)]
+pub fn unpack(archive: &Path, folder: PathBuf, bytes_left: u64) -> Result<(), String> {
+    let unpacking = Unpacking { folder, bytes_left, files: 0, cancelled: Arc::default() };
+    unpacking.run(archive).map(drop).map_err(|error| match error {
+        UnpackError::Archive(why) => why,
+        UnpackError::Disk(error) => error.to_string(),
+    })
+}
+
 enum UnpackError {
     /// The archive or its content is at fault.
     Archive(String),

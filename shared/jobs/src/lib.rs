@@ -50,6 +50,7 @@ mod visible;
 
 pub use cancel::Cancel;
 pub use drive::shortcoming;
+pub use extract::unpack;
 pub use host::Host;
 pub use run::{JobEnd, JobEnding, JobRun};
 pub use store_wait::{StoreWait, passing_code};

@@ -72,6 +72,15 @@ pub(crate) fn check_action(
     })
 }
 
+/// What the gateway says of an encoded action and its command; for the tests of parsers.
+#[doc(hidden)]
+pub fn checked(action: &[u8], command: &[u8]) -> Result<(), Status> {
+    let of = |content: &[u8]| DigestFunction::Sha256.digest(content);
+    let limits = TimeoutLimits { default: Duration::from_secs(60), max: Duration::from_secs(3600) };
+    check_action(&of(action), &decode_action(&of(action), action)?, limits)?;
+    check_command(&of(command), command).map(drop)
+}
+
 fn timeout(asked: Option<&protobuf::Duration>, limits: TimeoutLimits) -> Result<Duration, Status> {
     let Some(asked) = asked else { return Ok(limits.default) };
     let wrong = |why: String| reapi::status::bad_request("action.timeout", why);
