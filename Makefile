@@ -5,6 +5,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 FOREBAY := "$(TARGET)/debug/forebay"
 RELEASE := "$(TARGET)/release/forebay"
 PREFIX ?= /usr/local
+FUZZ_SECONDS ?= 600
 # A tmpfs: a disk makes the guard's figures depend on what was removed from it before.
 BENCH_TMPDIR ?= $(if $(wildcard /dev/shm/.),/dev/shm,/tmp)
 RUN_TESTS = $(if $(shell command -v cargo-nextest),cargo nextest run,cargo test)
@@ -48,6 +49,11 @@ chaos: tools build ## run the chaos tests in their long form: FOREBAY_CHAOS_MINU
 
 secure: tools build ## run the whole-system tests on servers that admit only those who have a key
 	FOREBAY_TEST_SECURE=1 $(RUN_TESTS) --workspace --test system
+
+# One target after the other: they share the memory that is watched.
+fuzz: ## give wrong inputs to each parser of what strangers send, for FUZZ_SECONDS=600 each
+	FOREBAY_FUZZ_SECONDS=$(FUZZ_SECONDS) FOREBAY_FUZZ_SEED=$$(date +%s) \
+	  cargo test -p fuzz-tests --test fuzz -- --nocapture --test-threads 1
 
 attacks: tools build ## run the tests of attacks, and write their results into docs/security.md
 	@infra/security/attacks.sh
@@ -123,4 +129,4 @@ clean: ## remove build outputs, keep .tools/
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help tools clients build binary lab lint check-rules test chaos secure attacks permissions e2e lighthouse bench bench-pages screenshots compile-budget count-budget bench-guard bench-baseline demo schemas install install-lab clean
+.PHONY: help tools clients build binary lab lint check-rules test chaos secure fuzz attacks permissions e2e lighthouse bench bench-pages screenshots compile-budget count-budget bench-guard bench-baseline demo schemas install install-lab clean
