@@ -99,16 +99,26 @@ fn varint(mut number: u64) -> Vec<u8> {
     }
 }
 
-/// Inserts a word or a part of the input many times: what is nested, long or endless.
+/// Inserts a word or a part of the input several times.
 fn repeat(input: &mut Vec<u8>, at: usize, random: &mut Random, words: &[&[u8]], most: usize) {
-    let piece = if random.below(2) == 0 {
-        random.of(words).copied().unwrap_or_default().to_vec()
-    } else {
-        input.get(range(input.len(), random)).unwrap_or_default().to_vec()
-    };
-    let times = [2, 10, 130, 1000, 10_000, 100_000].get(random.below(6)).copied().unwrap_or(2);
-    let times = times.min(most / piece.len().max(1));
-    insert(input, at, &piece.repeat(times));
+    let piece = piece(input, random, words);
+    let times = [2, 10, 130, 1000].get(random.below(4)).copied().unwrap_or(2);
+    insert(input, at, &piece.repeat(times.min(most / piece.len().max(1))));
+}
+
+/// Repeats a word or a part of the input until there is no more room: what is nested, long or endless.
+pub(crate) fn fill(input: &mut Vec<u8>, random: &mut Random, words: &[&[u8]], most: usize) {
+    let (at, piece) = (random.below(input.len() + 1), piece(input, random, words));
+    let room = most.saturating_sub(input.len());
+    insert(input, at, &piece.repeat(room / piece.len().max(1)));
+}
+
+fn piece(input: &[u8], random: &mut Random, words: &[&[u8]]) -> Vec<u8> {
+    match random.below(4) {
+        0 => input.get(range(input.len(), random)).unwrap_or_default().to_vec(),
+        1 => vec![random.byte()],
+        _ => random.of(words).copied().unwrap_or_default().to_vec(),
+    }
 }
 
 #[cfg(test)]

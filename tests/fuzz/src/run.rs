@@ -12,7 +12,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 
 use crate::{
     corpus::Corpus,
-    mutate::mutate,
+    mutate::{fill, mutate},
     outcome::{Fault, run},
     random::Random,
     resident::Resident,
@@ -23,7 +23,7 @@ use crate::{
 const SECONDS: u64 = 4;
 /// Maximum size of an input.
 const BYTES_MAX: usize = 64 << 10;
-/// Size of most inputs, if they are not made of a larger one; one of so many may be of any size.
+/// Size of most inputs, if they are not made of a larger one; one of so many is as large as possible.
 const SMALL_BYTES: usize = 1024;
 const LARGE_EVERY: usize = 32;
 /// Inputs after which the memory is looked at.
@@ -95,9 +95,14 @@ impl<'a> Session<'a> {
     fn next(&mut self) {
         let mut input = self.corpus.pick(&mut self.random).to_vec();
         let other = self.corpus.pick(&mut self.random);
-        // Small inputs are tried faster.
-        let most = if self.random.below(LARGE_EVERY) == 0 { BYTES_MAX } else { SMALL_BYTES.max(input.len()) };
-        mutate(&mut input, &mut self.random, other, self.target.words, most);
+        let words = self.target.words;
+        if self.random.below(LARGE_EVERY) == 0 {
+            fill(&mut input, &mut self.random, words, BYTES_MAX);
+        } else {
+            // Small inputs are tried faster.
+            let most = SMALL_BYTES.max(input.len());
+            mutate(&mut input, &mut self.random, other, words, most);
+        }
         self.give(&input);
     }
 
