@@ -156,13 +156,14 @@ mod tests {
             // Each step is an outcome of its own.
             "x".repeat(depth)
         };
-        let target = Target {
-            name: "the test of the engine",
-            seeds: vec![b"seed".to_vec()],
-            words: &[],
-            check: &check,
+        let words: &[&[u8]] = &[b"b", b"u", b"g"];
+        let target = Target { name: "engine", seeds: vec![b"seed".to_vec()], words, check: &check };
+        // As many inputs on a slow machine as on a fast one.
+        let tries = || {
+            let mut session = Session::new(&target, 1);
+            (0..1_000_000).for_each(|_| session.next());
         };
-        let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| fuzz(&target))).unwrap_err();
+        let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(tries)).unwrap_err();
         let text = found.downcast_ref::<String>().unwrap();
         assert!(text.contains("3 bytes: \"bug\"") && text.contains("FOREBAY_FUZZ_INPUT=YnVn"), "{text}");
     }
