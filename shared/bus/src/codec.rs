@@ -142,7 +142,7 @@ pub fn from_json<T: DeserializeOwned>(payload: &[u8]) -> Result<T, DecodeError> 
 pub(crate) fn decode<T: DeserializeOwned>(encoding: Encoding, payload: &[u8]) -> Result<T, DecodeError> {
     let decoded = match encoding {
         Encoding::Json => serde_json::from_slice(payload).map_err(DecodeError::from),
-        Encoding::MessagePack => rmp_serde::from_slice(payload).map_err(DecodeError::from),
+        Encoding::MessagePack => from_message_pack(payload).map_err(DecodeError::from),
     };
     decoded.map_err(|error| match untyped(encoding, payload) {
         Some(value) => with_field_path::<T>(error, value),
@@ -150,10 +150,19 @@ pub(crate) fn decode<T: DeserializeOwned>(encoding: Encoding, payload: &[u8]) ->
     })
 }
 
+/// As deep as JSON may be: each level takes a part of the stack.
+const DEPTH_MAX: usize = 128;
+
+fn from_message_pack<T: DeserializeOwned>(payload: &[u8]) -> Result<T, rmp_serde::decode::Error> {
+    let mut decoder = rmp_serde::Deserializer::from_read_ref(payload);
+    decoder.set_max_depth(DEPTH_MAX);
+    T::deserialize(&mut decoder)
+}
+
 fn untyped(encoding: Encoding, payload: &[u8]) -> Option<Value> {
     match encoding {
         Encoding::Json => serde_json::from_slice(payload).ok(),
-        Encoding::MessagePack => rmp_serde::from_slice(payload).ok(),
+        Encoding::MessagePack => from_message_pack(payload).ok(),
     }
 }
 

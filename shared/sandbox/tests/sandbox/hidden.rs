@@ -180,6 +180,7 @@ async fn s3_the_nodes_of_devices_are_those_of_no_command() {
         return; // Only root can make them.
     };
     let script = "for n in null zero full random urandom tty; do chmod 666 /dev/$n && echo changed; done
+        python3 -c 'import os; os.fchmod(0, 0o666); print(\"changed\")'
         echo x >/dev/null && head -c 3 /dev/zero | wc -c && echo works";
     let host = Bubblewrap { nodes: Some(nodes), ..Bubblewrap::default() };
     let place = Place::new(Way::None);
