@@ -50,13 +50,6 @@ pub(crate) async fn run(
     }
     let (bounds, sandbox) = confinement(run, place);
     let own = run.own_parts();
-    let argv = match place {
-        Place::Preparation => match confined(run, argv) {
-            Ok(argv) => argv,
-            Err(error) => return Ok(Ending::not_started(telemetry::error_chain(&error))),
-        },
-        Place::Build => argv,
-    };
     let workspace = &mut run.workspace;
     let command = Command {
         argv,
@@ -136,7 +129,7 @@ pub(crate) async fn run(
 
 /// The command line of a program of the worker, which may follow links of builds: where these have a sandbox, it writes in
 /// the workspace of the build only.
-fn confined(run: &Run<'_>, argv: Vec<String>) -> Result<Vec<String>, SandboxError> {
+pub(crate) fn confined(run: &Run<'_>, argv: Vec<String>) -> Result<Vec<String>, SandboxError> {
     let Some(sandbox) = run.sandbox() else { return Ok(argv) };
     let call = sandbox.bubblewrap.writing_in(run.workspace.folder.root())?;
     Ok(call.into_iter().map(|word| word.to_string_lossy().into_owned()).chain(argv).collect())

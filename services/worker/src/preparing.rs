@@ -160,6 +160,10 @@ impl Run<'_> {
             }
         };
         env.extend(more);
+        let argv = match command::confined(self, argv) {
+            Ok(argv) => argv,
+            Err(error) => return Ok(Some(Ending::not_started(telemetry::error_chain(&error)))),
+        };
         let ending = command::run(self, Place::Preparation, argv, env).await?;
         let Ending::Exited(ended) = ending else { return Ok(Some(ending)) };
         if ended.is_success() {

@@ -11,7 +11,7 @@ use crate::{
 
 /// Receives descriptors on the socket `\0NAME`, with a word each. At the word `now` it writes a file into each folder, and changes
 /// each file; then it answers with the names that it saw in the folders.
-const HOLDER: &str = r#"
+const HOLDER: &str = r"
 import array, os, socket, sys
 listener = socket.socket(socket.AF_UNIX)
 listener.bind('\0' + sys.argv[1])
@@ -36,10 +36,10 @@ while True:
         print('held', len(held), 'seen', seen, flush=True)
         peer.sendall(' '.join(seen).encode() + b'.')
     peer.close()
-"#;
+";
 
 /// Passes the paths given as `WORD=PATH` to the holder `NAME`. The word `now` has no path, and waits for the answer.
-const PASS: &str = r#"
+const PASS: &str = r"
 import array, os, socket, sys, time
 for word, _, path in (it.partition('=') for it in sys.argv[2:]):
     peer = socket.socket(socket.AF_UNIX)
@@ -55,7 +55,7 @@ for word, _, path in (it.partition('=') for it in sys.argv[2:]):
         more = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [it]).tobytes())]
     peer.sendmsg([word.encode()], more)
     print('answer', peer.recv(1000).decode())
-"#;
+";
 
 /// A shell function that passes paths.
 fn passing(text: &str) -> String {
