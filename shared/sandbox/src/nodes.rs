@@ -15,7 +15,7 @@ pub(crate) const NODES: [(&str, u64, u64); 6] =
 const OWNER: u32 = 0xFFFF_FFF0;
 const MODE: u32 = 0o666;
 
-/// Where the nodes are: in a folder of data, whoever copies or searches it would read them without end.
+/// Where the nodes are. In a folder of data, a program that copies or searches it would read them without end.
 const FOLDER: &str = "/dev/forebay";
 
 /// Makes nodes that belong to no command, and returns their folder. `None` if this user, or the machine, makes none: commands then
