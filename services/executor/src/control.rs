@@ -34,7 +34,7 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
     }
 }
 
-/// Stops services of jobs, when it is ordered to, until the session ends.
+/// Handles orders to stop services of jobs until the session ends.
 pub(crate) async fn serve_jobs(shared: Arc<Shared>) -> Result<(), ServiceError> {
     let mut orders = Subscription::<StopServices>::new(&shared.context.bus, &shared.id).await?;
     loop {

@@ -249,7 +249,7 @@ impl SlotThread {
         Ok(self.slot.insert(slot))
     }
 
-    /// A slot for one action in a network that it shares: what it opens, others may keep open.
+    /// A slot for one action that shares a network with commands that may keep its files open.
     pub(crate) async fn slot_in(&mut self, network: SharedNetwork) -> Result<&mut Slot, SandboxError> {
         let name = format!("{}-beside", self.config.name);
         let slot =

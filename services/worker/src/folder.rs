@@ -101,7 +101,7 @@ impl WorkerFolder {
         &self.path
     }
 
-    /// Replaces the folder of workspace `number`, which no build has.
+    /// Replaces the folder of workspace `number`; no build may use it now.
     pub(crate) fn renew(&self, number: u16) {
         RunFolder::at(self.root(number)).discard();
     }

@@ -223,7 +223,7 @@ impl Repository {
                 ("GIT_DIR".to_owned(), path(&self.git)),
                 ("GIT_WORK_TREE".to_owned(), path(&self.work)),
                 ("GIT_CONFIG_GLOBAL".to_owned(), path(&self.settings)),
-                // Of what can be configured, these execute programs; here they override the repository's own configuration.
+                // These two settings execute programs. Variables override the configuration of the repository.
                 ("GIT_CONFIG_COUNT".to_owned(), "2".to_owned()),
                 ("GIT_CONFIG_KEY_0".to_owned(), "core.hooksPath".to_owned()),
                 ("GIT_CONFIG_VALUE_0".to_owned(), "/dev/null".to_owned()),

@@ -5,11 +5,8 @@ use model::Sequence;
 use crate::{Bus, BusError, Lifecycle, Stored};
 
 impl Bus {
-    /// Checks that an enqueuer or a gateway accepted what waits by this record. Without a key, everything is accepted.
-    ///
-    /// # Errors
-    ///
-    /// [`BusError::Unsealed`] if none did; another error if it cannot be checked now.
+    /// Checks that an enqueuer or a gateway accepted the work of this record; [`BusError::Unsealed`] if none did.
+    /// Without a key, every record passes.
     pub async fn check_accepted<R: Lifecycle>(&self, stored: &Stored) -> Result<(), BusError> {
         let Some(seals) = self.seals.as_ref().filter(|seals| !seals.is_on(stored)) else { return Ok(()) };
         let first = self.stream(R::STREAM).first_from(&stored.subject, Sequence(1)).await?;

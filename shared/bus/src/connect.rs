@@ -44,7 +44,7 @@ pub struct Bus {
     /// The subscription to elections, shared by all that ask for it.
     pub(crate) elections: Arc<OnceLock<watch::Receiver<u64>>>,
     server: Arc<Server>,
-    /// What the user may publish, once it was asked.
+    /// Subjects that the user may publish to; asked of the server at first use.
     pub(crate) publishes: Arc<OnceCell<Subjects>>,
     /// The relay that the connection passes through.
     screen: Option<Arc<Screen>>,
@@ -253,10 +253,7 @@ impl Bus {
 
     /// Another connection, for what strangers send: a message that cannot be parsed does not end it. Waits for a server.
     pub async fn outside(&self) -> Result<&Self, BusError> {
-        let connect = || async {
-            let outside = Self::connect_once(&self.server, &self.name, Kind::Outside).await?;
-            Ok(Self { seals: self.seals.clone(), ..outside })
-        };
+        let connect = || Self::connect_once(&self.server, &self.name, Kind::Outside);
         self.outside.get_or_try_init(|| connected(&self.server, Patience::Wait, connect)).await
     }
 

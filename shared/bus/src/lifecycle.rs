@@ -33,7 +33,7 @@ impl Lifecycle for BuildRecord {
         self.build.traceparent.as_deref()
     }
 
-    /// A build that its worker gave back has an attempt more.
+    /// Ignores `max_attempts`, which grows when a worker gives the build back.
     fn is_same_work(&self, other: &Self) -> bool {
         let max_attempts = self.build.max_attempts;
         self.build == model::Build { max_attempts, ..other.build.clone() }

@@ -22,8 +22,7 @@ struct Permissions {
 }
 
 impl Bus {
-    /// Whether the user may read all of a stream, from its leader too: a user of a tenant may not, and a worker only what it works with.
-    /// If the server does not answer, processes of the farm go on.
+    /// Whether the user may read a whole stream, from its leader too. True if the server does not answer.
     pub async fn reads(&self, stream: &str) -> bool {
         self.may_publish(&format!("$JS.API.DIRECT.GET.{stream}")).await
     }

@@ -320,7 +320,7 @@ impl Rights {
         self
     }
 
-    /// Allows to read the last record of each build, and nothing else of the stream of events.
+    /// Allows reads of the last record of a build, but of no other events.
     pub fn read_records(&mut self) -> &mut Self {
         self.publish.insert(format!("$JS.API.DIRECT.GET.{}.{}", stream::EVENTS, EventSubject::LIFECYCLES));
         self

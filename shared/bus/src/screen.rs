@@ -77,10 +77,6 @@ impl Servers {
 }
 
 /// What the relay passes on of the bytes of a server, which arrive in these pieces.
-///
-/// # Errors
-///
-/// Fails where the relay ends the connection.
 pub fn screened(pieces: &[&[u8]]) -> io::Result<Vec<u8>> {
     let (mut unread, mut passed) = (BytesMut::new(), BytesMut::new());
     for piece in pieces {

@@ -15,7 +15,7 @@ use crate::{
 /// The key of the seals of a farm.
 pub struct Seals {
     key: hmac::Key,
-    /// What the server stored earlier needs no seal.
+    /// Records that the server stored earlier need no seal.
     since: Millis,
 }
 
@@ -27,13 +27,9 @@ impl std::fmt::Debug for Seals {
 
 impl Seals {
     /// Reads the key of a file. Records that are older than the file need no seal.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the file cannot be used.
     pub fn of_file(path: &Path) -> Result<Self, KeyFileError> {
         let KeyFile { secret, changed } = KeyFile::read(path)?;
-        // A date in the future would make the key useless until then.
+        // With a date in the future, no record would need a seal until then.
         let since = changed.min(SystemTime::now()).into();
         Ok(Self { key: hmac::Key::new(hmac::HMAC_SHA256, &secret), since })
     }
@@ -54,7 +50,7 @@ impl Seals {
         let is_first = text(EXPECTED) == Some("0") && text(EXPECTED_SUBJECT).is_none();
         let is_sealed = text(SEAL).is_some_and(|seal| {
             let wanted = self.of(&stored.subject, &stored.payload);
-            // Seals of the seals: how long it takes to compare them shows nothing of the wanted one.
+            // Compares codes of both texts: the time that this takes reveals nothing of the wanted one.
             let seal = hmac::sign(&self.key, seal.as_bytes());
             hmac::verify(&self.key, wanted.as_bytes(), seal.as_ref()).is_ok()
         });

@@ -2,7 +2,7 @@
 
 use std::{io, path::Path, time::SystemTime};
 
-/// Fewer bytes are no secret.
+/// Minimum bytes of a secret.
 const BYTES_MIN: u64 = 32;
 const BYTES_MAX: u64 = 4096;
 
@@ -29,11 +29,6 @@ pub enum KeyFileError {
 }
 
 impl KeyFile {
-    /// Reads a key file.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the file cannot be read, or is too short to be secret.
     pub fn read(path: &Path) -> Result<Self, KeyFileError> {
         let name = || path.display().to_string();
         let unreadable = |source| KeyFileError::Read { path: name(), source };

@@ -68,8 +68,7 @@ impl InputRoot {
         &self.folder.path
     }
 
-    /// The folder of an action that shares a network with others: over a local socket without a file it can pass descriptors to
-    /// them. Nothing of it is used again, and outputs are copied.
+    /// Marks the folder of an action that can pass descriptors to others over a network: outputs are copied, the rest is removed.
     #[must_use]
     pub fn watched(self, is_watched: bool) -> Self {
         Self { is_watched, ..self }

@@ -1,4 +1,4 @@
-//! Globs of strangers, compiled within limits.
+//! Globs that requests contain, compiled within limits.
 
 use globset::{Glob, GlobBuilder};
 
@@ -18,11 +18,7 @@ pub enum BadGlob {
     Syntax(globset::Error),
 }
 
-/// Reads a glob: `*` and `?` stop at a `/`, `**` does not.
-///
-/// # Errors
-///
-/// Fails if the text is no glob, or exceeds a limit.
+/// Reads a glob within the limits. `*` and `?` stop at a `/`, `**` does not.
 #[expect(clippy::disallowed_methods, reason = "the limits are checked")]
 pub fn read_glob(text: &str) -> Result<Glob, BadGlob> {
     if text.len() > BYTES_MAX {

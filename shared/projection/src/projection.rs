@@ -49,11 +49,8 @@ pub trait Projection: Send + Sync {
         std::future::ready(false)
     }
 
-    /// Reads a message of the log.
-    ///
-    /// # Errors
-    ///
-    /// [`BusError::Corrupt`] and [`BusError::Unsealed`] if another program wrote it; another error if it cannot be read now.
+    /// Reads a message of the log. [`BusError::Corrupt`] and [`BusError::Unsealed`] mean that no service of the farm wrote it; after
+    /// other errors it is read again.
     fn read(&self, stored: &Stored) -> impl Future<Output = Result<Self::Record, BusError>> + Send;
 
     /// Called with each batch of new records before it is applied; not called during a rebuild.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bus::{Bus, BusError, Follower, Start, Stored};
+use futures::future::join_all;
 use index::{Applied, IndexError, RebuildToken};
 use model::Sequence;
 use service::{Context, ServiceError, crash_point};
@@ -12,6 +13,8 @@ use tracing::{error, info, warn};
 use crate::Projection;
 
 const BATCH: usize = 1000;
+/// Messages that are read at a time: for some of them, the first one on their subject is requested.
+const READS: usize = 64;
 /// Maximum time for which a Redis that lost the index goes unnoticed while no messages arrive.
 const CHECK: Duration = Duration::from_secs(2);
 /// Interval at which the right to rebuild is renewed; well below its lifetime.
@@ -190,8 +193,9 @@ impl<P: Projection> Projector<'_, P> {
 
     async fn read(&self, batch: &[Stored]) -> Vec<P::Record> {
         let mut records = Vec::with_capacity(batch.len());
-        for stored in batch {
-            records.extend(self.read_one(stored).await);
+        for part in batch.chunks(READS) {
+            let reads: Vec<_> = part.iter().map(|stored| self.read_one(stored)).collect();
+            records.extend(join_all(reads).await.into_iter().flatten());
         }
         records
     }

@@ -241,11 +241,7 @@ impl Bubblewrap {
         Ok(call)
     }
 
-    /// The command line that executes a program of the worker which may write only in this folder, whatever links lead out of it.
-    ///
-    /// # Errors
-    ///
-    /// Fails if bubblewrap is not installed.
+    /// The command line for a program of the worker. It can write in this folder only; all else, also behind links, is read-only.
     pub fn writing_in(&self, folder: &Path) -> Result<Vec<OsString>, SandboxError> {
         let mut call = vec![self.find()?.into_os_string()];
         put(&mut call, &["--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--die-with-parent"]);

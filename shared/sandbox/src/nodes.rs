@@ -11,15 +11,14 @@ use nix::unistd::geteuid;
 /// Names, and numbers by which Linux knows them.
 pub(crate) const NODES: [(&str, u64, u64); 6] =
     [("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9), ("tty", 5, 0)];
-/// A user that no build or action is, and no person.
+/// User id that no process has.
 const OWNER: u32 = 0xFFFF_FFF0;
 const MODE: u32 = 0o666;
 
-/// Where the nodes are. In a folder of data, a program that copies or searches it would read them without end.
+/// Outside of the data folder: a program that copies or searches that folder would read the nodes without end.
 const FOLDER: &str = "/dev/forebay";
 
-/// Makes nodes that belong to no command, and returns their folder. `None` if this user, or the machine, makes none: commands then
-/// use those of the machine.
+/// Makes the nodes and returns their folder. `None` if this user or machine cannot: commands then use the nodes of the machine.
 pub fn make_nodes() -> Option<PathBuf> {
     if !geteuid().is_root() {
         return None;
@@ -45,10 +44,8 @@ fn make(folder: &Path, (name, major, minor): (&str, u64, u64)) -> io::Result<()>
     if is_made {
         return Ok(());
     }
-    match fs::remove_file(&new) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        Ok(()) | Err(_) => {}
-    }
+    // Left by a process of the same number; if it cannot be removed, the next call fails.
+    let _ = fs::remove_file(&new);
     mknod(&new, SFlag::S_IFCHR, Mode::empty(), number)?;
     chown(&new, Some(OWNER), Some(OWNER))?;
     fs::set_permissions(&new, Permissions::from_mode(MODE))?;

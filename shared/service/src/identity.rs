@@ -94,7 +94,7 @@ pub async fn join_store(bus: &Bus, cas: &Cas, claim: Claim, patience: Patience) 
                 let known = known.present("the store of a farm that refuses another one");
                 return Err(mismatch(bus, cas, &record, &known).await.into());
             }
-            // Workers and executors may not: another process does it.
+            // Workers and executors wait for a process that may.
             Joining::MakeKnown if !bus.buckets().may_write::<FarmRecord>(&()).await => {
                 debug!("waiting until the store of the farm is recorded");
                 tokio::time::sleep(PAUSE).await;

@@ -45,7 +45,7 @@ const REFUSED: &[i64] = &[
     libc::SYS_keyctl,
     libc::SYS_add_key,
     libc::SYS_request_key,
-    // Descriptors and memory of processes outside, which a socket names.
+    // They reach processes outside, of which a socket gives a pidfd.
     libc::SYS_pidfd_getfd,
     libc::SYS_process_madvise,
     libc::SYS_process_mrelease,

@@ -8,7 +8,7 @@ use crate::random::Random;
 const INPUTS_MAX: usize = 1000;
 const OUTCOMES_MAX: usize = 100_000;
 
-/// Words of an outcome that count: a list of names that follows does not.
+/// Number of words at the start of an outcome that distinguish it.
 const WORDS_MAX: usize = 14;
 
 /// Good inputs, and those whose outcome was new.
@@ -28,7 +28,7 @@ impl Corpus {
         random.of(&self.inputs).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Keeps an input if no other one had this outcome; if there are too many, in the place of another one.
+    /// Keeps an input with a new outcome; in a full list, it replaces another input.
     pub(crate) fn learn(&mut self, input: &[u8], outcome: &str, random: &mut Random) {
         if self.outcomes.len() >= OUTCOMES_MAX || !self.outcomes.insert(kind(outcome)) {
             return;

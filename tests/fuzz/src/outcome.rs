@@ -12,7 +12,7 @@ use std::{
 
 /// Maximum time for an input of 64 KiB.
 const TIME_MAX: Duration = Duration::from_secs(1);
-/// Runs of a slow input: of a machine that stands still only one is slow.
+/// Number of runs of a slow input: a pause of the machine slows down one of them.
 const TRIES: u32 = 3;
 /// The beginning of the names of threads that run tasks. A panic there ends a task and no test.
 const TASKS: &str = "tokio-";

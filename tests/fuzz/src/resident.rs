@@ -3,7 +3,7 @@
 /// Maximum growth of the memory, in bytes: some hundred inputs of 64 KiB and what is made of them.
 const GROWTH_MAX: u64 = 768 << 20;
 
-/// The most memory that the process had at once.
+/// Peak of the memory of this process.
 pub(crate) struct Resident(u64);
 
 impl Resident {

@@ -60,7 +60,7 @@ pub fn fuzz(target: &Target<'_>) {
         session.next();
     }
     eprintln!("{}: {} inputs, {} outcomes", target.name, session.inputs, session.corpus.outcomes());
-    // An end of the process leaves it.
+    // The file stays if the process dies.
     let _ = fs::remove_file(&session.path);
 }
 

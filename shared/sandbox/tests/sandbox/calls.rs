@@ -18,7 +18,7 @@ NUMBERS = {
         userfaultfd=282, keyctl=219, add_key=217, request_key=218, open_by_handle_at=265, personality=92, socket=198,
         ioctl=29, ptrace=117, kexec_load=104, swapon=224, syslog=116, quotactl=60, init_module=105, fanotify_init=262),
 }[MACHINE]
-NUMBERS |= dict(io_uring_setup=425, open_tree=428, move_mount=429, fsopen=430, clone3=435, mount_setattr=442)
+NUMBERS |= dict(pidfd_getfd=438, io_uring_setup=425, open_tree=428, move_mount=429, fsopen=430, clone3=435, mount_setattr=442)
 
 def call(name, *arguments):
     ctypes.set_errno(0)
@@ -32,7 +32,7 @@ USER, CHILD = 0x10000000, 17
 def show(name, number): print(name, errno.errorcode.get(number, number), flush=True)
 for name in ("setns", "mount", "umount2", "pivot_root", "bpf", "perf_event_open", "userfaultfd", "keyctl", "add_key",
              "request_key", "open_by_handle_at", "kexec_load", "swapon", "syslog", "quotactl", "init_module",
-             "fanotify_init", "io_uring_setup", "open_tree", "move_mount", "fsopen", "mount_setattr", "clone3"):
+             "fanotify_init", "io_uring_setup", "open_tree", "move_mount", "fsopen", "mount_setattr", "pidfd_getfd", "clone3"):
     show(name, call(name, 0, 0, 0, 0, 0, 0))
 show("unshare-user", call("unshare", USER))
 show("unshare-user-and-mounts", call("unshare", USER | 0x20000))

@@ -61,7 +61,7 @@ fn stream(input: &[u8]) -> String {
     format!("{learned:?} {}", summary.split(' ').take(3).collect::<String>())
 }
 
-/// What is left without secrets has none to be left out again, and is an event as before.
+/// A redacted event is still an event, and redacting it again changes nothing.
 fn redacted(input: &[u8]) -> String {
     let event = Bytes::copy_from_slice(input);
     let once = match redact(&event) {

@@ -31,7 +31,7 @@ const WIDE: [&str; 7] = [">", "*.>", "forebay.>", "$JS.>", "$KV.>", "$SYS.>", "_
 /// A user of the account of the farm who sees all that is published there.
 const OBSERVER: &str =
     "{ user: observer, password: observer, permissions { publish: \">\", subscribe: \">\" } }\n";
-/// What no user but the observer may use: its refusal says that the server has read all before it.
+/// Subject that only the observer may use: its refusal shows that the server has processed all earlier messages.
 const LAST: &str = "nowhere.at.all";
 
 /// Requests of JetStream: to a stream, or with `-` to all.

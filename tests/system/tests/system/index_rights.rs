@@ -20,10 +20,10 @@ use crate::{
 
 /// A user of the test who may do everything.
 const ADMIN: &str = "admin";
-/// What is not of the index, and looks like it.
+/// Keys outside of the index whose names resemble its keys.
 const OTHER_KEYS: [&str; 6] =
     ["x", "forebay", "forebay:x", "forebay:{index}", "forebay:{actions2}:meta", "x:forebay:{index}:meta"];
-/// Reads its first argument and not its key.
+/// Reads the key in its first argument instead of its declared key.
 const SCRIPT: &str = "return redis.call('EXISTS', ARGV[1])";
 
 /// An answer of Redis.
@@ -99,7 +99,7 @@ struct Locked {
     port: Port,
     /// Users by the name of their role, with their passwords.
     users: BTreeMap<&'static str, (String, String)>,
-    /// Those of services that have no user of Redis.
+    /// Roles without a user of Redis.
     others: BTreeMap<&'static str, (String, String)>,
     _server: (Process, Guard, Folder),
 }
@@ -115,7 +115,7 @@ impl Locked {
         let (guard, port) = (Guard::start(folder.path()), Port::reserve());
         let mut command = tokio::process::Command::new(tool("redis-server"));
         command.args(["--port", &port.number().to_string(), "--bind", "127.0.0.1", "--save", ""]);
-        // Otherwise Redis refuses these to all, and does not look at rights.
+        // Without this, Redis refuses these commands before it checks rights.
         command.args(["--enable-debug-command", "yes", "--enable-module-command", "yes"]);
         command.arg("--aclfile").arg(&file).arg("--dir").arg(folder.path());
         let process = Process::start("redis", command, &folder.path().join("redis.log"), &guard);
@@ -178,7 +178,7 @@ async fn each_command_of_redis_is_open_to_whom_a_person_decided() {
     let mut found = Allowed::new();
     for (command, least) in &commands {
         let mut words: Vec<&str> = command.split('|').collect();
-        // Without all its words a command is refused before its rights are looked at.
+        // Redis refuses an incomplete command before it checks rights.
         words.resize(words.len().max(*least), &key);
         let who = locked.who(|role| locked.connect(role).ask(&words).is_permitted());
         if !who.is_empty() {

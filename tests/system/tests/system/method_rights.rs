@@ -36,7 +36,7 @@ use crate::{
 
 /// Methods that answer a caller without a key.
 const FOR_ALL: [&str; 2] = [
-    // Whether the process serves: load balancers ask without a key.
+    // Load balancers ask without a key whether the process serves.
     "/grpc.health.v1.Health/Check",
     "/grpc.health.v1.Health/Watch",
 ];
@@ -51,22 +51,22 @@ const FOR_OTHERS: [&str; 12] = [
     // Each blob has a status of its own: missing, as one that no zone has.
     "/build.bazel.remote.execution.v2.ContentAddressableStorage/BatchReadBlobs",
     "/build.bazel.remote.execution.v2.ContentAddressableStorage/FindMissingBlobs",
-    // Written into the own zone, by callers who have the content.
+    // Writes into the caller's zone.
     "/build.bazel.remote.execution.v2.ContentAddressableStorage/BatchUpdateBlobs",
-    // In the own group; that its blobs are missing is the answer.
+    // Runs in the caller's group, whose zone lacks the blobs.
     "/build.bazel.remote.execution.v2.Execution/Execute",
-    // Makes a log stream of the own, whose name is random.
+    // Makes a log stream of the caller, with a random name.
     "/build.bazel.remote.logstream.v1.LogStreamService/CreateLogStream",
-    // How much of an upload of the own zone has arrived.
+    // Reports uploads of the caller's zone.
     "/google.bytestream.ByteStream/QueryWriteStatus",
     "/google.bytestream.ByteStream/Write of a blob",
-    // Its name is random: a caller that has it got it from the writer.
+    // Its name is random: only the writer can have passed it on.
     "/google.bytestream.ByteStream/Read of a log stream",
-    // Nothing of these events is stored: those of the tool say the same.
+    // Events of this kind are not stored.
     "/google.devtools.build.v1.PublishBuildEvent/PublishLifecycleEvent",
 ];
 
-/// What even an operator may not do without a token that only the writer has.
+/// Methods that need the writer's token, which an operator does not have.
 const WITH_A_TOKEN: [&str; 1] = ["/google.bytestream.ByteStream/Write of a log stream"];
 
 const PUSH_BLOB: &str = "/build.bazel.remote.asset.v1.Push/PushBlob";
@@ -174,7 +174,7 @@ fn methods() -> BTreeSet<String> {
     sources.iter().flat_map(|text| text.split('"').filter(is_path)).map(str::to_owned).collect()
 }
 
-/// What group `web` has, in a zone of its own.
+/// Group `web` with an execution, blobs and a log stream, in a zone that no other group has.
 struct Known {
     secret: String,
     blob: BlobDigest,
@@ -324,7 +324,7 @@ impl Known {
     }
 }
 
-/// Writes a whole log stream, so that who may read it has an answer.
+/// Writes a complete log stream: a permitted read of it ends.
 async fn write_log(web: &Calls) -> LogStream {
     let made = call(web, "/build.bazel.remote.logstream.v1.LogStreamService/CreateLogStream", vec![]).await;
     let log = LogStream::decode(made.unwrap().unwrap()).unwrap();
@@ -412,7 +412,7 @@ async fn every_method_refuses_callers_without_a_key_and_of_another_zone() {
     // The list above misses no service.
     let served = served(&operator, &methods).await;
     assert_eq!(served.len(), added(), "{served:?}");
-    // The same requests are good ones: who has all rights in the group has answers.
+    // An operator of the group gets answers to the same requests.
     for path in methods.iter().filter(|path| served.contains(path.rsplit_once('/').unwrap().0)) {
         for (what, request) in known.requests(path).into_iter().filter(|(_, request)| !request.is_empty()) {
             let answer = call(&operator, path, request).await;
