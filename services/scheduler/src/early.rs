@@ -72,6 +72,8 @@ fn waiter(shared: &Shared, record: &ReadRecord, kinds: &KnownKinds) -> Option<Wa
         holders: Vec::new(),
         warm_at: shared.view.executors_at(&homes),
         set: shared.queues.set(&open.demand.requirements, kinds),
+        // All of them are granted, so their order does not matter.
+        score: 0,
     })
 }
 

@@ -195,18 +195,18 @@ impl Reader<'_> {
         let queue = |(group, heads): (&Group, Vec<HeadOfGroup<'_>>)| {
             let unread = heads.iter().filter_map(|(_, head, _)| head.unread_from()).min();
             let unread = unread.filter(|_| depth == Depth::Shallow);
-            let mut waiting: Vec<(u64, Waiter)> = Vec::new();
+            let mut waiting: Vec<Waiter> = Vec::new();
             for (_, head, set) in heads {
                 // An execution that was not read may come before those with a higher score.
                 let known = head.waiting.iter().filter(|it| unread.is_none_or(|from| it.score <= from));
-                waiting.extend(known.map(|it| (it.score, self.waiter(it, set))));
+                waiting.extend(known.map(|it| self.waiter(it, set)));
             }
             // Each queue is in this order; the sort merges them.
-            waiting.sort_by_key(|(score, _)| *score);
+            waiting.sort_by_key(|waiter| waiter.score);
             Queue {
                 standing: self.standing(group, &standings),
                 share: self.shared.share(group, self.offers(&part.kinds)),
-                waiting: waiting.into_iter().map(|(_, waiter)| waiter).collect(),
+                waiting,
                 unread: unread.map(band_of),
             }
         };
@@ -237,7 +237,8 @@ impl Reader<'_> {
     fn waiter(&self, waiting: &Waiting, set: &Arc<ProcessingSet>) -> Waiter {
         let warm_at = if self.shared.affinity { self.shared.view.warm_at(&waiting.key) } else { Vec::new() };
         let (key, demand) = (waiting.key.clone(), waiting.demand.clone());
-        Waiter { key, demand, holders: waiting.holders.clone(), warm_at, set: Arc::clone(set) }
+        let holders = waiting.holders.clone();
+        Waiter { key, demand, holders, warm_at, set: Arc::clone(set), score: waiting.score }
     }
 }
 

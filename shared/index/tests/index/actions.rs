@@ -251,6 +251,21 @@ async fn invocations_of_a_group_take_turns() {
 }
 
 #[tokio::test]
+async fn an_invocation_does_not_wait_behind_those_that_a_late_one_of_another_overtook() {
+    let mut test = Test::start().await;
+    let many: Vec<ExecutionKey> = (0..20).map(|_| key("g")).collect();
+    let events: Vec<Event> = many.iter().map(|key| test.waits_in(key, "many")).collect();
+    test.apply(&events).await;
+    // The last one starts first, for example where its files are.
+    test.commit(&many[19], "x").await.unwrap();
+    let few: Vec<ExecutionKey> = (0..2).map(|_| key("g")).collect();
+    let events: Vec<Event> = few.iter().map(|key| test.waits_in(key, "few")).collect();
+    test.apply(&events).await;
+    let wanted = [&many[0], &few[0], &many[1], &few[1], &many[2]].map(ExecutionKey::clone);
+    assert_eq!(test.waiting(NOW).await[..5], wanted);
+}
+
+#[tokio::test]
 async fn what_cost_less_than_was_thought_does_not_overtake_its_own_invocation() {
     let mut test = Test::start().await;
     let mut keys = test.accept(6).await;

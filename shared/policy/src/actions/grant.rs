@@ -43,6 +43,8 @@ pub struct Waiter {
     pub warm_at: Vec<ExecutorId>,
     /// The kinds of executors that meet its requirements.
     pub set: Arc<ProcessingSet>,
+    /// Its score in the queue: rank and place.
+    pub score: u64,
 }
 
 /// The first waiting executions of a group, in queue order.
@@ -129,6 +131,9 @@ pub struct Decision {
 
 /// Number of executions of a group examined for a warm one.
 const AFFINITY_WINDOW: usize = 32;
+/// Maximum number of times its own cost by which an execution may be behind the first in the queue and pass it. It bounds
+/// how long the first, and other invocations behind it, wait for warm ones of one invocation.
+const PASSES_MAX: f64 = 32.0;
 /// Interval after which room for a waiting execution is reserved on one more executor.
 const WIDEN_INTERVAL: Duration = Duration::from_secs(5);
 /// How long an execution waits for an executor other than those that failed it.
@@ -205,7 +210,11 @@ impl<'a> GroupQueue<'a> {
             let since = other.demand.since_ms;
             other.demand.urgency == first.demand.urgency && since <= latest && since.after(wait) >= earliest
         };
-        let suits = |other: &Waiter| equal(other) && asking.is_warm_with_room(other);
+        let near = |other: &Waiter| {
+            let cost = occupancy(&other.demand.size).units() * other.demand.expected_ms as f64;
+            other.score.saturating_sub(first.score) as f64 <= PASSES_MAX * cost
+        };
+        let suits = |other: &Waiter| equal(other) && near(other) && asking.is_warm_with_room(other);
         let passes = || self.left.iter().take(AFFINITY_WINDOW).position(|other| suits(other));
         let at = if asking.can_start(first) { passes() } else { None };
         self.left.remove(at.unwrap_or(0))

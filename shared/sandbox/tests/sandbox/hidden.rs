@@ -131,14 +131,14 @@ async fn s1_a_build_of_root_cannot_read_what_only_root_can() {
     if !geteuid().is_root() {
         return; // It can read as much as others.
     }
-    // All that this machine has; the search itself has tests of its own.
+    // All that this machine has, without what other tests create meanwhile; the search itself has its tests.
     let program = "
 import os
 for folder, _, files in (found for top in ('/etc', '/opt', '/usr/local') for found in os.walk(top)):
     for path in (os.path.join(folder, name) for name in files):
         try: of = os.stat(path); open(path).close()
         except (OSError, UnicodeError): continue
-        if of.st_mode & 0o4 == 0: print('readable', path)
+        if of.st_mode & 0o4 == 0 and '/forebay-private-' not in path: print('readable', path)
 print('ok')";
     assert_eq!(Place::new(Way::Kept).output_in(Kind::Build, &["python3", "-c", program]).await, "ok\n");
 }

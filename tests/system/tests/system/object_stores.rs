@@ -20,6 +20,8 @@ const TIMEOUT: (&str, &str) = ("AWS_TIMEOUT", "1s");
 const UNANSWERED: Duration = Duration::from_secs(20);
 /// How long a store refuses connections: longer than all retries take.
 const REFUSED: Duration = Duration::from_secs(12);
+/// Time limit for `doctor`, which pauses for a random time between ten retries.
+const EXAMINED: Duration = Duration::from_secs(90);
 /// Time limit for a build to end after its store is back.
 const BACK: Duration = Duration::from_secs(40);
 
@@ -158,7 +160,7 @@ fn names(text: &str, store: &ObjectServer) -> usize {
 /// Waits while the store is away. The build has not ended then, and a log or `doctor` names the store.
 async fn stays_away(farm: &Farm, key: &BuildKey, store: &ObjectServer, away: Duration) {
     let before = mentions(farm, store);
-    let doctor = tokio::time::timeout(away, farm.cli(&["doctor"]));
+    let doctor = tokio::time::timeout(EXAMINED, farm.cli(&["doctor"]));
     let (doctor, ()) = tokio::join!(doctor, tokio::time::sleep(away));
     let record = farm.bus().records().latest(key).await.unwrap().unwrap().1;
     assert_ne!(record.state(), State::Finished, "{record:#?}");

@@ -41,7 +41,7 @@ fn in_kinds(kinds: &[usize]) -> Arc<ProcessingSet> {
 fn waiter(size: Resources) -> Waiter {
     let key = ExecutionKey { group: "g".parse().unwrap(), id: ExecutionId::generate() };
     let demand = Demand { size, since_ms: NOW, ..Demand::default() };
-    Waiter { key, demand, holders: Vec::new(), warm_at: Vec::new(), set: anywhere() }
+    Waiter { key, demand, holders: Vec::new(), warm_at: Vec::new(), set: anywhere(), score: 0 }
 }
 
 fn waiters(count: usize, size: &Resources) -> Vec<Waiter> {
@@ -208,6 +208,21 @@ fn one_that_is_warm_on_the_executor_passes_those_that_came_with_it() {
     }
     waiting[0].demand.urgency.priority = -1;
     assert_eq!(keys(&decide(&[queue(waiting)], &asks)), [&first], "nor the more urgent");
+}
+
+#[test]
+fn warm_ones_pass_the_first_by_a_few_times_their_own_cost_at_most() {
+    let asks = [idle("x", 1)];
+    let mut waiting = waiters(2, &cpus(1));
+    waiting[1].warm_at = vec![asks[0].executor.clone()];
+    waiting[1].demand.expected_ms = 100;
+    let mut granted = |behind| {
+        waiting[1].score = behind;
+        keys(&decide(&[queue(waiting.clone())], &asks))[0] == &waiting[1].key
+    };
+    let cost = occupancy(&cpus(1)).units() * 100.0;
+    let limit = (cost * 32.0) as u64;
+    assert!(granted(limit) && !granted(limit + 1));
 }
 
 #[test]
