@@ -1,4 +1,4 @@
-//! Questions to the archive, about builds that the bus has no more.
+//! Questions to the archive, about expired builds.
 
 use std::time::Duration;
 

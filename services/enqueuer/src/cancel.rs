@@ -28,7 +28,7 @@ pub(crate) async fn cancel(
     let missing =
         || ApiError::new(ErrorCode::NotFound, format!("build {} not found in group {}", key.id, key.group));
     let Some(mut latest) = bus.records().latest(key).await.map_err(unavailable)? else {
-        // What the bus has no more has ended.
+        // An expired build has ended.
         return Ok(CancelReply { cancelled: false, build: archived::build(bus, key).await? });
     };
     loop {

@@ -102,7 +102,7 @@ impl NotEnqueued {
     pub(crate) fn for_client(&self) -> ApiError {
         let why = telemetry::error_chain(self);
         match self {
-            Self::QueueFull(full) => ApiError::limit_reached(why, full.retry_seconds),
+            Self::QueueFull(full) => ApiError::limit_reached(why, full.retry_seconds()),
             Self::Conflict { .. }
             | Self::TooLarge { .. }
             | Self::NoQuota(_)
@@ -196,7 +196,7 @@ impl Intake {
         }
         match self.bus.transition(&record, Sequence(0), patience).await? {
             Written::Won(sequence) => {
-                self.queues.add(&record.build.group);
+                self.queues.add(&record.build.group, size);
                 record_metrics(&record.build, size);
                 request_trace::enqueued(&self.bus, &record.build);
                 Ok(Enqueued { sequence, duplicate: false })

@@ -59,8 +59,7 @@ async fn serve_all(context: Context, settings: EnqueuerSettings) -> Result<(), S
     let environments = Environments::new(context.bus.clone(), settings.images.clone());
     let of_jobs = (settings.job_limits, environments.clone());
     let jobs = jobs::Jobs::new(context.bus.clone(), store.clone(), of_jobs);
-    let (most, by_group) = (settings.queue_builds_max, settings.queue_builds_max_by_group.clone());
-    let queues = queues::Queues::new(context.bus.clone(), most, by_group);
+    let queues = queues::Queues::new(context.bus.clone(), &settings);
     tasks.spawn(measure(queues.clone(), index.clone(), context.stop.clone()).map(Ok));
     let checks = (jobs, environments, queues);
     let intake = enqueue::Intake::new(context.bus.clone(), store, estimator, checks);

@@ -1,4 +1,4 @@
-//! How long the queues of groups are, so that one that is full takes no more builds.
+//! How long the queues of groups are and how much groups send, so that one that is full takes no more builds.
 //!
 //! Lengths come from the index, which is asked in the background: no build waits for an answer. So a queue may become somewhat
 //! longer than its limit, by what arrives between two answers.
@@ -13,7 +13,8 @@ use bus::Bus;
 use index::Index;
 use model::{Group, Millis, Priority};
 use parking_lot::Mutex;
-use policy::{Full, QueueLength};
+use policy::{Full, LogGrowth, QueueLength};
+use settings::EnqueuerSettings;
 use tokio::sync::Notify;
 use tracing::debug;
 
@@ -32,6 +33,7 @@ struct Inner {
     bus: Bus,
     most: u64,
     by_group: BTreeMap<Group, u64>,
+    mib_per_hour: u64,
     known: Mutex<HashMap<Group, Known>>,
     /// Tells the measuring task that there is something to measure.
     wanted: Notify,
@@ -40,26 +42,50 @@ struct Inner {
 #[derive(Default)]
 struct Known {
     length: QueueLength,
+    growth: LogGrowth,
     /// Whether it is to be measured because a build arrived.
     is_wanted: bool,
     measured_at: Millis,
 }
 
-/// The queue of a group is full.
+/// A group has too many builds, or too large ones.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{waiting} builds of group {group} wait, and its queue may have {most} (setting queue_builds_max): try again in {retry_seconds} s"
-)]
-pub(crate) struct QueueFull {
-    group: Group,
-    waiting: u64,
-    most: u64,
-    pub(crate) retry_seconds: u64,
+pub(crate) enum QueueFull {
+    #[error(
+        "{} builds of group {group} wait, and its queue may have {} (setting queue_builds_max): try again in {} s",
+        full.waiting,
+        full.most,
+        full.retry_seconds
+    )]
+    Builds { group: Group, full: Full },
+    #[error(
+        "builds of group {group} were larger than {mib_per_hour} MiB within an hour (setting queue_mib_per_hour): try again in {retry_seconds} s"
+    )]
+    Bytes { group: Group, mib_per_hour: u64, retry_seconds: u64 },
+}
+
+impl QueueFull {
+    /// Seconds after which there may be room.
+    pub(crate) fn retry_seconds(&self) -> u64 {
+        match self {
+            Self::Builds { full, .. } => full.retry_seconds,
+            Self::Bytes { retry_seconds, .. } => *retry_seconds,
+        }
+    }
 }
 
 impl Queues {
-    pub(crate) fn new(bus: Bus, most: u64, by_group: BTreeMap<Group, u64>) -> Self {
-        Self(Arc::new(Inner { bus, most, by_group, known: Mutex::default(), wanted: Notify::new() }))
+    pub(crate) fn new(bus: Bus, settings: &EnqueuerSettings) -> Self {
+        let (most, by_group) = (settings.queue_builds_max, settings.queue_builds_max_by_group.clone());
+        let mib_per_hour = settings.queue_mib_per_hour;
+        Self(Arc::new(Inner {
+            bus,
+            most,
+            by_group,
+            mib_per_hour,
+            known: Mutex::default(),
+            wanted: Notify::new(),
+        }))
     }
 
     fn most(&self, group: &Group) -> u64 {
@@ -69,31 +95,26 @@ impl Queues {
     /// Whether the queue of a group takes another build.
     pub(crate) fn check(&self, group: &Group, priority: Priority) -> Result<(), QueueFull> {
         let most = self.most(group);
-        if most == 0 {
-            return Ok(());
+        let mut known = self.0.known.lock();
+        let (now, known) = (self.0.bus.now(), known.entry(group.clone()).or_default());
+        let (group, mib_per_hour) = (group.clone(), self.0.mib_per_hour);
+        if let Err(retry_seconds) = known.growth.check(mib_per_hour, priority, now) {
+            return Err(QueueFull::Bytes { group, mib_per_hour, retry_seconds });
         }
-        let full = {
-            let mut known = self.0.known.lock();
-            let (now, known) = (self.0.bus.now(), known.entry(group.clone()).or_default());
-            if now.since(known.measured_at) >= SELDOM && !known.is_wanted {
-                known.is_wanted = true;
-                self.0.wanted.notify_one();
-            }
-            known.length.check(most, priority, now)
-        };
-        full.map_err(|Full { waiting, most, retry_seconds }| QueueFull {
-            group: group.clone(),
-            waiting,
-            most,
-            retry_seconds,
-        })
+        if most > 0 && now.since(known.measured_at) >= SELDOM && !known.is_wanted {
+            known.is_wanted = true;
+            self.0.wanted.notify_one();
+        }
+        let full = known.length.check(most, priority, now);
+        full.map_err(|full| QueueFull::Builds { group, full })
     }
 
-    /// Counts a build that was added to the queue of its group.
-    pub(crate) fn add(&self, group: &Group) {
+    /// Counts a build of so many bytes that was added to the queue of its group.
+    pub(crate) fn add(&self, group: &Group, bytes: usize) {
         let most = self.most(group);
         let mut known = self.0.known.lock();
         let Some(known) = known.get_mut(group) else { return };
+        known.growth.add(self.0.mib_per_hour, bytes, self.0.bus.now());
         let was_filling = known.length.is_filling(most);
         known.length.add();
         if !was_filling && known.length.is_filling(most) {
@@ -135,7 +156,11 @@ impl Queues {
     fn to_measure(&self) -> BTreeMap<Group, u64> {
         let mut all = self.0.known.lock();
         if all.len() > GROUPS_MAX {
-            all.retain(|group, known| known.is_wanted || known.length.is_filling(self.most(group)));
+            let now = self.0.bus.now();
+            all.retain(|group, known| {
+                let is_new = known.growth.is_new(self.0.mib_per_hour, now);
+                !is_new || known.is_wanted || known.length.is_filling(self.most(group))
+            });
         }
         let wanted = all.iter_mut().filter_map(|(group, known)| {
             let is_wanted = std::mem::take(&mut known.is_wanted) || known.length.is_filling(self.most(group));

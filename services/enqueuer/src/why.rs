@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bus::{Bus, millis};
+use bus::{Bus, BusError, Lifecycle as _, millis};
 use index::{Index, Standing, StandingLimits, Traits, WaitingBuild, WaitingCount};
 use model::{
     ApiError, BuildId, BuildKey, BuildRecord, BuildRequirements, ErrorCode, EstimateError, ExecutorType,
-    Group, GroupStanding, Millis, Occupancy, QuotaReply, State, Waiting, WaitingBuilds, WhyReply,
+    Group, GroupStanding, Millis, Occupancy, QuotaReply, Sequence, State, Waiting, WaitingBuilds, WhyReply,
     WorkerCounts, WorkerStatus, WorkerView,
 };
 use policy::{
@@ -63,12 +63,24 @@ pub(crate) async fn why_of(
                     format!("{}{}", why_text(waiting), full_workers(bus, index).await?)
                 }
                 Some(waiting) => why_text(waiting),
+                None if is_unsealed(bus, record).await => {
+                    "it is not started: the process that accepted it has no key for seals \
+                    (setting seal_key_file); cancel it, and give the key to all enqueuers and gateways"
+                        .to_owned()
+                }
                 None => "it is being offered to a worker or added to the queue".to_owned(),
             };
             reply.waiting = waiting;
         }
     }
     Ok(reply)
+}
+
+/// Whether dispatchers do not start the build because it has no seal.
+async fn is_unsealed(bus: &Bus, record: &BuildRecord) -> bool {
+    let first = bus.stream(BuildRecord::STREAM).first_from(&record.subject(), Sequence(1)).await;
+    let Ok(Some(first)) = first else { return false };
+    matches!(bus.check_accepted::<BuildRecord>(&first).await, Err(BusError::Unsealed { .. }))
 }
 
 /// Describes the workers that accept no builds because of their disk or their store, as the rest of a sentence.

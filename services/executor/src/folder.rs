@@ -30,7 +30,7 @@ impl ExecutorFolder {
             // The user of actions makes some sandboxes and so enters it; other users of the machine do not.
             chown(&path, None, owner.map(|owner| owner.gid))?;
             fs::set_permissions(&path, fs::Permissions::from_mode(0o710))?;
-            let file = fs::File::create(path.join("lock"))?;
+            let file = disk::lock_file(&path.join("lock"))?;
             match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
                 Ok(lock) => {
                     let held = Self { path, _lock: lock };

@@ -24,6 +24,8 @@ use crate::{folder::ExecutorFolder, place::Place, processors};
 
 /// Time limit for a slot to kill its processes, or to end.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Stack of a slot thread: a call for each level of an output folder needs some 10 KB without optimisation.
+const STACK_BYTES: usize = 8 << 20;
 
 /// The work for an action that waits for a slot thread. Yields the work that the same thread does next, if there is any
 /// that another thread need not be woken for.
@@ -194,9 +196,8 @@ impl SlotThread {
                 self.end_slot().await;
             });
         };
-        let thread =
-            std::thread::Builder::new().name(format!("slot-{number}")).spawn(serve).map_err(failed)?;
-        Ok((outcome, thread))
+        let thread = std::thread::Builder::new().name(format!("slot-{number}")).stack_size(STACK_BYTES);
+        Ok((outcome, thread.spawn(serve).map_err(failed)?))
     }
 
     /// The directory in which input roots are created. Commands see everything in it.

@@ -1,4 +1,4 @@
-//! Builds to learn from that the event stream has no more, from the archive.
+//! Expired builds to learn from, which the archive has.
 
 use bus::{ArchiveCall, AskError, Bus, BusError, EventSubject, FromJson as _, Message as _, Subject, stream};
 use model::{ArchivedBuildsRequest, ListReply, ListRequest, Millis, Sequence, State};

@@ -1,6 +1,6 @@
 //! `trainer`: learns from finished builds how much of each executor type builds occupy (section 4.3 of the paper).
 //!
-//! in: lifecycle events of the last 17 days, and from the archive those that the stream has no more · out: a versioned
+//! in: lifecycle events of the last 17 days, and from the archive expired ones · out: a versioned
 //! occupancy model in the store, and a notice of it, by compare-and-set · Redis: none · decides with `occupancy`
 
 mod archived;

@@ -20,7 +20,9 @@ pub(crate) fn note(shared: &Arc<Shared>, record: &BuildRecord, ending: &Ending) 
             let key = BuildKey { group: record.build.group.clone(), id: record.build.id };
             tokio::spawn(learn(Arc::clone(shared), key, record.attempt, message.clone()));
         }
-        Ending::Exited(_) | Ending::Tasks { .. } | Ending::TimedOut(_) => shared.workspaces.note_success(),
+        Ending::Exited(_) | Ending::Tasks { .. } | Ending::TimedOut(_) => {
+            shared.workspaces.note_success(&record.build.group, shared.context.bus.now());
+        }
         Ending::GiveBack(_)
         | Ending::Failed(..)
         | Ending::NoContent(_)
@@ -54,6 +56,9 @@ async fn learn(shared: Arc<Shared>, key: BuildKey, given_back: Attempt, message:
             }
         };
         match was_prepared_elsewhere(&record, given_back, &shared.id) {
+            Some(true) if !shared.workspaces.is_source_fault(&key.group, shared.context.bus.now()) => {
+                return debug!(%key, message, "another worker could fetch these sources, and this one those of others");
+            }
             Some(true) => return close(&shared, &format!("{message}, which another worker could do")),
             Some(false) => return,
             None => {}

@@ -51,7 +51,7 @@ impl WorkerFolder {
         fs::create_dir_all(&new)?;
         // Builds of all tenants write below it, also set-user-ID programs of the worker's user.
         fs::set_permissions(&new, fs::Permissions::from_mode(OWNER))?;
-        let lock = fs::File::create(new.join("lock"))?;
+        let lock = disk::lock_file(&new.join("lock"))?;
         let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock)
             .map_err(|(_, error)| io::Error::from(error))?;
         let path = root.join(name);

@@ -8,11 +8,11 @@ use std::{
 
 use invariant::impossible;
 use model::{
-    Attempt, BuildKey, BuildRecord, Offer, OfferVerdict, Sequence, WindowState, WorkerStatus, WorkspaceKeys,
-    WorkspaceState,
+    Attempt, BuildKey, BuildRecord, Group, Millis, Offer, OfferVerdict, Sequence, WindowState, WorkerStatus,
+    WorkspaceKeys, WorkspaceState,
 };
 use parking_lot::Mutex;
-use policy::{Window, pause_after_faults};
+use policy::{SourceFaults, Window, pause_after_faults};
 use sensors::Readings;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -115,6 +115,7 @@ struct Faults {
     in_a_row: u32,
     /// Why no offers are accepted, during a pause.
     closed: Option<String>,
+    sources: SourceFaults,
 }
 
 /// Number of workspaces that have a build, or got one that they have not claimed yet.
@@ -311,9 +312,16 @@ impl Workspaces {
         self.announce.notify_one();
     }
 
-    /// Notes that a build ran.
-    pub(crate) fn note_success(&self) {
-        self.faults.lock().in_a_row = 0;
+    /// Notes that a build of `group` ran.
+    pub(crate) fn note_success(&self, group: &Group, now: Millis) {
+        let mut faults = self.faults.lock();
+        faults.in_a_row = 0;
+        faults.sources.note_run(group, now);
+    }
+
+    /// Notes that another worker could fetch the sources of a build, and whether that counts as a fault of this worker.
+    pub(crate) fn is_source_fault(&self, group: &Group, now: Millis) -> bool {
+        self.faults.lock().sources.note(group, now)
     }
 
     /// Refuses offers while the store does not answer, or accepts them again.

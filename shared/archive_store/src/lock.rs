@@ -1,11 +1,8 @@
 //! The right to write: one process at a time has it, and loses it when it ends, however it ends.
 
-use std::{
-    fs::{File, OpenOptions},
-    path::Path,
-};
+use std::{fs::File, path::Path};
 
-use rustix::fs::{FlockOperation, flock};
+use nix::fcntl::Flock;
 
 use crate::{
     Store, StoreError,
@@ -20,7 +17,7 @@ const LOCK_KEY: i64 = 0x0066_6f72_6562_6179;
 pub(crate) struct Locked {
     pub(crate) connection: Connection,
     /// The kernel releases its lock when the process ends. In PostgreSQL, the session has the lock.
-    pub(crate) file: Option<File>,
+    pub(crate) file: Option<Flock<File>>,
 }
 
 impl Store {
@@ -40,23 +37,12 @@ impl Store {
     }
 }
 
-/// The lock file beside the database, locked. A thread of its own waits, which a process that ends does not wait for.
-async fn lock_file(database: &Path) -> Result<File, StoreError> {
+/// The lock file of the database, locked.
+async fn lock_file(database: &Path) -> Result<Flock<File>, StoreError> {
     let path = database.with_extension("writer");
     let failed = |source: std::io::Error| StoreError::File { path: path.display().to_string(), source };
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder).map_err(failed)?;
     }
-    let file = OpenOptions::new().create(true).append(true).open(&path).map_err(failed)?;
-    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
-        return Ok(file);
-    }
-    let (sender, receiver) = tokio::sync::oneshot::channel();
-    std::thread::spawn(move || {
-        let locked = flock(&file, FlockOperation::LockExclusive).map(|()| file);
-        // Without a receiver, the file is closed, which releases its lock.
-        let _ = sender.send(locked);
-    });
-    let locked = receiver.await.map_err(|_| failed(std::io::Error::other("the waiting thread ended")))?;
-    locked.map_err(|error| failed(error.into()))
+    disk::wait_for_lock(&path).await.map_err(failed)
 }

@@ -10,7 +10,7 @@ mod zones;
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet, VecDeque},
     error::Error as _,
-    fs::{self, File, Metadata, OpenOptions},
+    fs::{self, File, Metadata},
     io,
     os::unix::fs::MetadataExt as _,
     path::PathBuf,
@@ -153,7 +153,7 @@ impl Evictor {
         let layout = local.layout();
         let path = layout.lock_path();
         let failed = |source| CasError::disk("locking", &path, source);
-        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
+        let file = ::disk::lock_file(&path).map_err(failed)?;
         let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock)
             .map_err(|_| CasError::EvictorRuns { path: store.root.display().to_string() })?;
         scan::empty_trash(layout);

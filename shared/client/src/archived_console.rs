@@ -1,4 +1,4 @@
-//! Console output of builds that the bus has no more, from the archive.
+//! Console output of expired builds, from the archive.
 
 use std::collections::VecDeque;
 

@@ -10,7 +10,7 @@ use crate::{
 };
 
 impl Client {
-    /// The builds of a group, or of all groups, newest first. The archive adds what the bus has no more, if it answers
+    /// The builds of a group, or of all groups, newest first. The archive adds expired builds, if it answers
     /// within 3 seconds; a request that only the archive can answer goes to the archive.
     pub async fn builds(
         &self,

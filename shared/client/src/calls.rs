@@ -121,7 +121,7 @@ impl Client {
     }
 
     /// Finds the build with this id, or that of the invocation with this id, for callers that name no group. The archive
-    /// knows the ids of invocations, and builds that the bus has no more.
+    /// knows the ids of invocations, and expired builds.
     pub async fn find(&self, id: BuildId) -> Result<BuildKey, ClientError> {
         if !self.bus.reads(stream::EVENTS).await {
             let message =

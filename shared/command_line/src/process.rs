@@ -7,6 +7,9 @@ use tokio::runtime::Builder;
 
 use crate::{failure::Failure, globals::Globals};
 
+/// Stack of each thread: nested input of others is read by calls that are nested as deep.
+const STACK_BYTES: usize = 8 << 20;
+
 /// What a process logs if `FOREBAY_LOG` does not say it.
 #[derive(Debug)]
 pub struct Log {
@@ -56,7 +59,7 @@ impl Process {
         let guard = telemetry::init_with(telemetry);
         let mut threads =
             if self.is_one_loop { Builder::new_current_thread() } else { Builder::new_multi_thread() };
-        let runtime = threads.enable_all().build();
+        let runtime = threads.thread_stack_size(STACK_BYTES).enable_all().build();
         let runtime = runtime.map_err(|error| Failure::new(1, "cannot start threads", &error))?;
         let code = runtime.block_on(command(settings));
         // A blocking read from a terminal or a slow disk must not delay the exit of a finished command.

@@ -173,7 +173,7 @@ fn regular(file: File, path: &Path) -> io::Result<File> {
     if file.metadata()?.is_file() {
         return Ok(file);
     }
-    Err(io::Error::other(format!("{} is not a regular file", path.display())))
+    Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{} is not a regular file", path.display())))
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 
 mod changing;
 mod confined;
+mod locks;
 mod remove_tree;
 mod unlinked;
 
@@ -16,6 +17,7 @@ use nix::sys::statvfs::statvfs;
 
 pub use changing::{Changing, regular_bytes};
 pub use confined::{Confined, Place, open_file};
+pub use locks::{lock_file, wait_for_lock};
 pub use remove_tree::{REMOVING, remove_tree};
 pub use unlinked::unlinked_bytes;
 

@@ -28,7 +28,7 @@ use crate::{
 type Part = Result<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 
 /// Handles `GET /v1/builds/{group}/{id}/log`: sends the console output of a run so far, stdout and stderr in order of
-/// arrival; with `line`, `lines` or `tail`, a window of its lines as JSON. What the bus has no more comes from the archive.
+/// arrival; with `line`, `lines` or `tail`, a window of its lines as JSON. Expired output comes from the archive.
 pub(crate) async fn show(
     FromState(api): FromState<Api>,
     names: PathParameters,

@@ -2,7 +2,7 @@
 //! when they take too much space.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, File},
     io,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
@@ -120,8 +120,7 @@ impl Cache {
 
     fn lock_file(&self, name: &str) -> Result<File, ImageError> {
         let path = self.folder.join(format!("{name}{LOCK}"));
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
-        file.map_err(failed("opening", &path))
+        disk::lock_file(&path).map_err(failed("opening", &path))
     }
 
     /// The exclusive lock of an entry, if nothing has it.

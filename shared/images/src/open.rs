@@ -1,15 +1,10 @@
 //! Opens the images of a machine, as its services share them.
 
-use std::{
-    fs::{self, File},
-    io,
-    path::PathBuf,
-};
+use std::{fs, io, path::PathBuf};
 
 use cas::Cas;
 use download::{Downloader, Reach};
 use model::FetchHost;
-use nix::fcntl::{Flock, FlockArg};
 use sandbox::mounts_overlays;
 use settings::ImageSettings;
 
@@ -29,13 +24,10 @@ pub async fn open(
 ) -> Result<Images, ImageError> {
     let file = |what: &str, error: io::Error| ImageError::file(what, error);
     // Other processes may open the same folder now.
-    let lock = folder.clone();
-    let locking = tokio::task::spawn_blocking(move || {
-        fs::create_dir_all(&lock)?;
-        let opening = File::create(lock.join("opening"))?;
-        Flock::lock(opening, FlockArg::LockExclusive).map_err(|(_, error)| io::Error::from(error))
-    });
-    let locked = locking.await.map_err(io::Error::other).and_then(|locked| locked);
+    let locked = match fs::create_dir_all(&folder) {
+        Ok(()) => disk::wait_for_lock(&folder.join("opening")).await,
+        Err(error) => Err(error),
+    };
     let _lock = locked.map_err(|error| file("locking the folder of images", error))?;
     let program = std::env::current_exe().map_err(|error| file("finding the path of this program", error))?;
     let overlays = mounts_overlays(&program, &folder).await;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{Build, Context, Digest, ExecutorType};
+use model::{Build, Context, Digest, ExecutorType, Group};
 
 use crate::estimate::Keys;
 
@@ -16,6 +16,8 @@ const COMMAND_MAX: usize = 200;
 /// 3.4.1 of the thesis).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BuildWork {
+    /// Quota group of the build. Keys of different groups never match: run times would show what others run.
+    pub group: Group,
     /// Environment of the build: its label `environment`, else the command of its tool.
     pub environment: String,
     /// Hardware of the build: its label `hwgroup`, else the executor types that it uses in addition to x86.
@@ -43,6 +45,7 @@ impl BuildWork {
             labels.extend(source(&build.context).map(|source| ("source".to_owned(), short(source))));
         }
         Self {
+            group: build.group.clone(),
             environment: label(ENVIRONMENT).unwrap_or_else(|| build.tool_call().command.clone()),
             hardware: label(HARDWARE).unwrap_or_else(|| types(build)),
             labels,
@@ -54,7 +57,7 @@ impl BuildWork {
     /// The keys under which its run time is stored.
     pub fn keys(&self) -> Keys {
         let keys = Keys::of(&self.environment, &self.hardware, &self.labels, &self.submitter);
-        keys.with_command([self.command.as_str()])
+        keys.with_command([self.command.as_str()]).within(self.group.as_str())
     }
 }
 
@@ -80,14 +83,21 @@ fn short(text: String) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use model::{BuildId, BuildRequest, Millis, RequestLimits};
 
     use super::*;
+    use crate::estimate::{Estimator, Source};
 
     fn work(request: BuildRequest) -> BuildWork {
+        work_of("ci", request)
+    }
+
+    fn work_of(group: &str, request: BuildRequest) -> BuildWork {
         let request = BuildRequest { id: Some(BuildId::generate()), ..request };
         let limits = RequestLimits::default();
-        let group = "ci".parse().unwrap();
+        let group = group.parse().unwrap();
         BuildWork::of(&request.validate(&group, None, None, &limits, Millis(0)).unwrap().build)
     }
 
@@ -120,6 +130,18 @@ mod tests {
         assert_eq!(one.keys(), of("/src/a", "make all").keys());
         assert_ne!(one.keys(), of("/src/b", "make all").keys(), "another project");
         assert_ne!(one.keys(), of("/src/a", "make test").keys(), "something else");
+    }
+
+    #[test]
+    fn run_times_do_not_show_what_another_group_runs() {
+        let mut estimator = Estimator::default();
+        estimator.observe(&work(labelled(&[("environment", "gcc-14")])).keys(), Duration::from_secs(7));
+        let estimate = |group: &str| {
+            let keys = work_of(group, labelled(&[("environment", "gcc-14")])).keys();
+            estimator.estimate(&keys, Duration::from_secs(100))
+        };
+        assert_eq!(estimate("ci").ms, 7000);
+        assert_eq!(estimate("other").source, Source::HalfOfLimit);
     }
 
     #[test]

@@ -69,7 +69,7 @@ pub use joining::{Claim, Joining, joining, joining_through_gateway};
 pub use learned_tools::{LearnedTools, TargetKey, own_hints, states_version, target_keys};
 pub use memory_ahead::{MemoryAhead, MemoryHistory, MemoryUse};
 pub use occupancy_error::OccupancyError;
-pub use queue_limit::{Full, QueueLength};
+pub use queue_limit::{Full, LogGrowth, QueueLength};
 pub use quota_rows::{OTHER_GROUPS, QuotaRow, quota_rows};
 pub use random::Random;
 pub use retry::{AfterLoss, after_loss, may_be_prepared_elsewhere, overrun_at, was_prepared_elsewhere};
@@ -79,7 +79,7 @@ pub use tool_facts::{ConfiguredTarget, tool_facts};
 pub use unread::{StreamPosition, Unread, unread};
 pub use why::{Busy, Stand, Workspaces, basis_text, share_of, why, why_text, with_workers};
 pub use window::{BUILD_POINTS, Signal, Window, WindowRules, counted_slots, points, window_share};
-pub use worker_faults::{avoids_worker, pause_after_faults};
+pub use worker_faults::{SourceFaults, avoids_worker, pause_after_faults};
 pub use worker_offers::{
     NoWorker, WorkspaceCounts, can_run, check_requirements, check_writable_root, require_secrets,
     require_services, workspace_counts, writes_to_image,

@@ -1,6 +1,10 @@
 //! Whether the queue of a group takes another build.
 
+use std::time::Duration;
+
 use model::{Millis, Priority};
+
+use crate::rate::{Bucket, Rate};
 
 /// Age of a measurement after which it says nothing: the index is away, and a queue that is not known is not full.
 const STALE_MS: u64 = 5000;
@@ -94,6 +98,42 @@ impl QueueLength {
     }
 }
 
+/// How many bytes a group adds to the log of builds, which keeps them longer than the builds wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LogGrowth(Bucket);
+
+impl LogGrowth {
+    /// Whether the group may add another build, if it may add `mib_per_hour`, all at once too; 0: any amount. An emergency is accepted
+    /// until it is twice as much.
+    ///
+    /// # Errors
+    ///
+    /// Returns the seconds after which it may add more; at least 1.
+    pub fn check(&mut self, mib_per_hour: u64, priority: Priority, now: Millis) -> Result<(), u64> {
+        let most = if priority.is_emergency() { mib_per_hour.saturating_mul(2) } else { mib_per_hour };
+        let wait = rate_of(most).map_or(Duration::ZERO, |rate| self.0.spend(rate, 0, now));
+        if wait.is_zero() { Ok(()) } else { Err(wait.as_secs().saturating_add(1)) }
+    }
+
+    /// Counts the bytes of a build that was added.
+    pub fn add(&mut self, mib_per_hour: u64, bytes: usize, now: Millis) {
+        if let Some(rate) = rate_of(mib_per_hour) {
+            self.0.spend(rate, u64::try_from(bytes).unwrap_or(u64::MAX), now);
+        }
+    }
+
+    /// Whether the group has added nothing of late.
+    pub fn is_new(&self, mib_per_hour: u64, now: Millis) -> bool {
+        rate_of(mib_per_hour).is_none_or(|rate| self.0.is_full(rate, now))
+    }
+}
+
+/// The rate in bytes; `None` if it is not limited.
+fn rate_of(mib_per_hour: u64) -> Option<Rate> {
+    let bytes = mib_per_hour.checked_mul(1 << 20)?;
+    Rate::new(bytes as f64 / 3600.0, bytes).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -102,6 +142,25 @@ mod tests {
 
     fn at(ms: u64) -> Millis {
         Millis(1_000_000 + ms)
+    }
+
+    #[test]
+    fn a_group_adds_so_many_bytes_in_an_hour() {
+        let mut growth = LogGrowth::default();
+        let mut add = |mib: usize, ms: u64| {
+            let checked = growth.check(10, Priority::Batch, at(ms));
+            if checked.is_ok() {
+                growth.add(10, mib << 20, at(ms));
+            }
+            checked
+        };
+        assert_eq!((add(8, 0), add(8, 0)), (Ok(()), Ok(())));
+        let seconds = add(1, 0).unwrap_err();
+        assert!((6 * 360..6 * 360 + 2).contains(&seconds), "6 of 10 MiB too much: {seconds} s");
+        assert_eq!(add(1, seconds * 1000), Ok(()));
+        assert_eq!(growth.check(10, Priority::Emergency, at(0)), Ok(()));
+        assert_eq!(growth.check(0, Priority::Batch, at(0)), Ok(()));
+        assert!(!growth.is_new(10, at(0)) && growth.is_new(10, at(10_000_000)));
     }
 
     #[test]

@@ -27,7 +27,7 @@ impl Of {
         }
     }
 
-    fn file(self) -> &'static str {
+    pub(crate) fn file(self) -> &'static str {
         match self {
             Self::Processors => "cpu",
             Self::Memory => "memory",
@@ -67,10 +67,15 @@ impl Pressure {
 
     /// Percentage of the last 10 seconds.
     fn now(&self) -> Option<f64> {
-        let text = fs::read_to_string(&self.file).ok()?;
-        let line = text.lines().find_map(|line| line.strip_prefix(self.what.line()))?;
-        line.split_ascii_whitespace().find_map(|field| field.strip_prefix("avg10=")?.parse().ok())
+        last_ten_seconds(&self.file, self.what)
     }
+}
+
+/// Percentage of the last 10 seconds in a file of the kernel; `None` without it.
+pub(crate) fn last_ten_seconds(file: &Path, what: Of) -> Option<f64> {
+    let text = fs::read_to_string(file).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(what.line()))?;
+    line.split_ascii_whitespace().find_map(|field| field.strip_prefix("avg10=")?.parse().ok())
 }
 
 impl Sensor for Pressure {

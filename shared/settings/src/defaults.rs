@@ -101,6 +101,7 @@ impl Default for Settings {
             rejected_days: 7,
             queue_builds_max: 1_000_000,
             queue_builds_max_by_group: BTreeMap::new(),
+            queue_mib_per_hour: 2048,
             request_bytes_max: 256 << 10,
             job_tasks_max: 100_000,
             job_bytes_max: 64 << 20,

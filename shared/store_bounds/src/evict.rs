@@ -1,13 +1,9 @@
 //! Eviction from the store of a data folder, by one process at a time.
 
-use std::{fs::OpenOptions, path::PathBuf};
-
 use cas::{Cas, CasError, CasRoom, Evictor, EvictorConfig, Pass};
 use disk::{Reserve, Space};
-use nix::fcntl::{Flock, FlockArg};
 use service::{Context, ServiceError, StartError};
 use telemetry::metrics::{Counter, Gauge, Label, Readings, count};
-use tokio::sync::oneshot;
 
 use crate::usage::{StoreUsage, govern};
 
@@ -88,25 +84,11 @@ async fn open(cas: &Cas, room: EvictorConfig) -> Result<Evictor, StartError> {
             Ok(evictor) => return Ok(evictor),
             Err(CasError::EvictorRuns { path }) => {
                 tracing::info!(path, "another process evicts from this folder; waiting for it to end");
-                wait_for_lock(cas.config().root.join("evictor.lock")).await?;
+                let path = cas.config().root.join("evictor.lock");
+                let failed = |source| StartError::Write { path: path.display().to_string(), source };
+                disk::wait_for_lock(&path).await.map_err(failed)?;
             }
             Err(error) => return Err(error.into()),
         }
-    }
-}
-
-/// Waits for the lock. Uses a separate thread, because the process may end before the lock is free.
-async fn wait_for_lock(path: PathBuf) -> Result<(), StartError> {
-    let (sender, receiver) = oneshot::channel();
-    let failed = |source| StartError::Write { path: path.display().to_string(), source };
-    let file = OpenOptions::new().write(true).open(&path).map_err(failed)?;
-    std::thread::spawn(move || {
-        let lock = Flock::lock(file, FlockArg::LockExclusive).map(drop).map_err(|(_, error)| error);
-        // The receiver is gone if the service was stopped.
-        let _ = sender.send(lock);
-    });
-    match receiver.await {
-        Ok(Err(error)) => Err(failed(error.into())),
-        Ok(Ok(())) | Err(_) => Ok(()),
     }
 }

@@ -283,8 +283,7 @@ fn open_log(path: &Path) -> io::Result<File> {
 }
 
 fn lock(path: &Path) -> io::Result<Flock<File>> {
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
-    let file = file.map_err(about(path))?;
+    let file = disk::lock_file(path).map_err(about(path))?;
     Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| {
         let error = io::Error::from(errno);
         if error.kind() == io::ErrorKind::WouldBlock {

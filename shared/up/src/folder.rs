@@ -1,7 +1,7 @@
 //! The data folder: its layout, and the lock that allows only one `forebay up` at a time.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, File},
     io::{self, Read as _, Seek as _, Write as _},
     path::{Path, PathBuf},
 };
@@ -62,13 +62,7 @@ impl Folder {
 fn lock(root: &Path) -> Result<Flock<File>, UpError> {
     let path = root.join("lock");
     let unusable = |source| UpError::Folder { path: path.clone(), source };
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(&path)
-        .map_err(unusable)?;
+    let file = disk::lock_file(&path).map_err(unusable)?;
     match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
         Ok(mut held) => {
             let pid = std::process::id().to_string();

@@ -32,7 +32,7 @@ impl Database {
         };
         let folder = TempDir::new().unwrap();
         let (data, socket) = (folder.path().join("data"), folder.path().to_owned());
-        let root = rustix::process::geteuid().is_root();
+        let root = nix::unistd::geteuid().is_root();
         if root {
             assert!(Command::new("chown").arg("postgres").arg(&socket).status().unwrap().success());
         }

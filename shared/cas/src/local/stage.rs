@@ -9,11 +9,7 @@ use std::{
 
 use hashing::{CopyError, copy_reader, hash_reader};
 use model::{BlobDigest, DigestFunction};
-use nix::{
-    errno::Errno,
-    fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2},
-    unistd::geteuid,
-};
+use nix::{errno::Errno, fcntl::OFlag, unistd::geteuid};
 
 use super::Local;
 use crate::{
@@ -51,7 +47,8 @@ impl Local {
         given: Given,
         progress: &PutProgress,
     ) -> Result<Staged, CasError> {
-        let file = if given == Given::Watched { open_resolved(path)? } else { open(path)? };
+        let file =
+            if given == Given::Watched { regular(path, ::disk::open_file(path))? } else { open(path)? };
         let meta = file.metadata().map_err(|source| unreadable(path, source))?;
         self.check_size(&BlobDigest { function, hash: [0; 32], size: meta.len() })?;
         if meta.len() == 0 {
@@ -181,18 +178,15 @@ fn open(path: &Path) -> Result<File, CasError> {
     regular(path, OpenOptions::new().read(true).custom_flags(flags).open(path))
 }
 
-/// The same; refuses a path of which a part is a link.
-fn open_resolved(path: &Path) -> Result<File, CasError> {
-    let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-    let how = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_NO_SYMLINKS);
-    regular(path, openat2(AT_FDCWD, path, how).map(File::from).map_err(io::Error::from))
-}
-
 fn regular(path: &Path, opened: io::Result<File>) -> Result<File, CasError> {
     let refused = || CasError::NotAFile { path: path.display().to_string() };
     let file = opened.map_err(|source| {
-        let symlink = source.raw_os_error() == Some(Errno::ELOOP as i32);
-        if symlink { refused() } else { unreadable(path, source) }
+        let is_link = source.raw_os_error() == Some(Errno::ELOOP as i32);
+        if is_link || source.kind() == io::ErrorKind::InvalidInput {
+            refused()
+        } else {
+            unreadable(path, source)
+        }
     })?;
     let regular = file.metadata().is_ok_and(|meta| meta.is_file());
     regular.then_some(file).ok_or_else(refused)

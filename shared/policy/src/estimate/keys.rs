@@ -39,6 +39,18 @@ impl Keys {
         Self { command: Some(command), ..self }
     }
 
+    /// The same keys within a scope: keys of different scopes never match.
+    #[must_use]
+    pub fn within(self, scope: &str) -> Self {
+        let within = |key: u64| Hasher::new("estimate.scope").text(scope).text(&key.to_string()).key();
+        Self {
+            environment: within(self.environment),
+            labels: within(self.labels),
+            submitter: within(self.submitter),
+            command: self.command.map(within),
+        }
+    }
+
     /// All keys, from the coarsest.
     pub(super) fn all(&self) -> impl Iterator<Item = u64> {
         [self.environment, self.labels, self.submitter].into_iter().chain(self.command)

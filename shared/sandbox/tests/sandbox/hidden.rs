@@ -157,7 +157,8 @@ async fn s1_what_only_root_can_read_is_shown_where_the_settings_list_it() {
             fs::set_permissions(key, Permissions::from_mode(0o600)).unwrap();
         }
         let [listed, hidden] = keys.each_ref().map(|key| key.to_str().unwrap());
-        let script = format!("cat {listed}; cat {hidden}; ls /sys/kernel/debug /sys/kernel/tracing");
+        let script =
+            format!("exec 2>&1; cat {listed}; cat {hidden}; ls /sys/kernel/debug /sys/kernel/tracing");
         let host = Bubblewrap::default().showing([keys[0].clone()]);
         let place = Place::new(Way::None);
         let build = place.output_seeing(host.clone(), &["sh", "-c", &script], Network::Loopback).await;

@@ -12,6 +12,7 @@ pub struct EnqueuerSettings {
     /// Maximum number of waiting builds of a group; 0: no limit.
     pub queue_builds_max: u64,
     pub queue_builds_max_by_group: BTreeMap<Group, u64>,
+    pub queue_mib_per_hour: u64,
     pub job_limits: JobLimits,
     pub executor_types: BTreeMap<ExecutorType, Vec<String>>,
     pub groups_without_quota: GroupsWithoutQuota,
@@ -28,6 +29,7 @@ impl Settings {
             request_limits: self.request_limits(),
             queue_builds_max: self.queue_builds_max,
             queue_builds_max_by_group: self.queue_builds_max_by_group.clone(),
+            queue_mib_per_hour: self.queue_mib_per_hour,
             job_limits: JobLimits {
                 tasks_max: self.job_tasks_max,
                 bytes_max: self.job_bytes_max,

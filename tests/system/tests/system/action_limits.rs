@@ -34,6 +34,21 @@ fn reason(metadata: &ExecuteOperationMetadata) -> Option<String> {
 }
 
 #[tokio::test]
+async fn an_output_folder_may_be_as_deep_as_the_limit() {
+    let farm = acting::builder().start().await;
+    let remote = acting::remote(&farm).await;
+    let deep = |levels: usize| format!("mkdir -p kept{}", "/d".repeat(levels));
+    for levels in [200, 255] {
+        let response = acting::executed(&remote, acting::upload(&remote, &deep(levels)).await).await;
+        let result = response.result.unwrap();
+        assert_eq!((result.exit_code, result.output_directories.len()), (0, 1), "{levels} levels");
+    }
+    let action = acting::upload(&remote, &deep(300)).await;
+    let refused = acting::executed(&remote, action).await.status.unwrap();
+    assert!(refused.message.contains("deep"), "{refused:?}");
+}
+
+#[tokio::test]
 async fn a_known_pool_without_executors_says_so_until_one_joins() {
     let farm = acting::builder().start().await;
     let mut executor = farm.take("executor");

@@ -1,4 +1,4 @@
-//! The archive: content after kills, and answers about what the bus has no more.
+//! The archive: content after kills, and answers about expired builds.
 
 use std::time::Duration;
 

@@ -100,6 +100,10 @@ async fn n16_the_key_of_a_worker_queues_no_build_and_reads_no_output() {
     for phase in ["BUILD_ENQUEUED", "INVOCATION_STARTED"] {
         let id = BuildId::generate().to_string();
         forge(&worker, event(&id, "lifecycle"), &changed(&finished, &id, phase, &mark), &seal).await;
+        if phase == "BUILD_ENQUEUED" {
+            let why = farm.up.cli(&["why", &id]).await.stdout;
+            assert!(why.contains("seal_key_file"), "{why}");
+        }
     }
     // The build that ended, again, with another command.
     let again = changed(&finished, &honest, "BUILD_ENQUEUED", &mark).to_string();

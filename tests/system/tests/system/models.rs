@@ -188,7 +188,7 @@ async fn builds_are_estimated_by_what_earlier_ones_used() {
 }
 
 #[tokio::test]
-async fn builds_that_the_bus_has_no_more_are_learned_from_the_archive() {
+async fn expired_builds_are_learned_from_the_archive() {
     let farm = Farm::builder().only(&["enqueuer"]).start().await;
     record_builds(&farm).await;
     let archive = crate::archive::start(&farm, "archive/archive.db").await;

