@@ -1,7 +1,7 @@
 //! Files of text that commands change while others read them.
 
 use std::{
-    fs::{self, File, OpenOptions, Permissions},
+    fs::{self, File, Permissions},
     io::{self, Write as _},
     os::unix::fs::PermissionsExt as _,
     path::Path,
@@ -12,8 +12,7 @@ use command_line::failure::{FAILED, Failure};
 /// Locks a file for a change, by a file beside it; waits for a change in progress. The lock ends with the result.
 pub(crate) fn lock(path: &Path) -> Result<File, Failure> {
     let path = path.with_extension("lock");
-    let lock = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
-    let lock = lock.and_then(|file| file.lock().map(|()| file));
+    let lock = disk::lock_file(&path).and_then(|file| file.lock().map(|()| file));
     lock.map_err(|error| Failure::new(FAILED, format!("cannot lock {}", path.display()), &error))
 }
 

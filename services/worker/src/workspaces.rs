@@ -319,8 +319,8 @@ impl Workspaces {
         faults.sources.note_run(group, now);
     }
 
-    /// Notes that another worker could fetch the sources of a build, and whether that counts as a fault of this worker.
-    pub(crate) fn is_source_fault(&self, group: &Group, now: Millis) -> bool {
+    /// Notes that another worker could fetch the sources of a build; returns whether that counts as a fault of this worker.
+    pub(crate) fn note_source_fault(&self, group: &Group, now: Millis) -> bool {
         self.faults.lock().sources.note(group, now)
     }
 

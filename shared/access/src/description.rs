@@ -56,7 +56,7 @@ pub enum AccessError {
     NoPriorities { tenant: TenantName },
     #[error(
         "group {group} belongs to tenant {first} and to tenant {second}: a group has one tenant; to let the other one \
-             watch it, put it into `watches`"
+             watch it, put it into `watches` (`forebay access grant tenant {second} --watch {group}`)"
     )]
     SharedGroup { group: Group, first: TenantName, second: TenantName },
     #[error("tenant {tenant} watches group {group}, which belongs to no other tenant")]

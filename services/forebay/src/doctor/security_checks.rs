@@ -98,11 +98,11 @@ fn listeners(settings: &Settings) -> Vec<Finding> {
 
 /// Access rules that gateways cannot use: they go on with the former ones, and do not start.
 fn rules(settings: &Settings) -> Option<Finding> {
-    const MEND: &str = "mend the file: gateways go on with its former content until they restart";
+    const CORRECT: &str = "correct the file: gateways go on with its former content until they restart";
     let path = rules_file(settings)?;
     Some(match callers_of(&path, settings.zones.parse().ok()?) {
         Ok(_) => Finding::ok("rules", format!("{} is valid", path.display())),
-        Err(error) => Finding::fail("rules", telemetry::error_chain(&error), MEND),
+        Err(error) => Finding::fail("rules", telemetry::error_chain(&error), CORRECT),
     })
 }
 
