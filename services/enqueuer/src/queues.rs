@@ -22,6 +22,8 @@ use tracing::debug;
 const EVERY: Duration = Duration::from_millis(200);
 /// The same of another one to which builds are added: less than [`QueueLength`] considers too old.
 const SELDOM: Duration = Duration::from_secs(3);
+/// Number of records of a build that contain its request: when it is accepted, starts and ends.
+const RECORDS: usize = 3;
 /// Maximum number of groups that are remembered.
 const GROUPS_MAX: usize = 10_000;
 
@@ -114,7 +116,7 @@ impl Queues {
         let most = self.most(group);
         let mut known = self.0.known.lock();
         let Some(known) = known.get_mut(group) else { return };
-        known.growth.add(self.0.mib_per_hour, bytes, self.0.bus.now());
+        known.growth.add(self.0.mib_per_hour, bytes * RECORDS, self.0.bus.now());
         let was_filling = known.length.is_filling(most);
         known.length.add();
         if !was_filling && known.length.is_filling(most) {

@@ -43,18 +43,20 @@ else
 end
 
 -- The start tag of an execution: flows of a group with the same rank take turns according to their cost (start-time fair
--- queueing). Each start advances the group's virtual time. A new flow begins there, or at the first execution that waits in
--- its queue, if later ones have started before it. If an execution costs less than estimated, its flow is credited, but
+-- queueing). Each start advances the group's virtual time; a new flow begins there, and advances it by its part of the queue:
+-- otherwise ever new flows would always come first. If an execution costs less than estimated, its flow is credited, but
 -- never so much that its own executions overtake each other.
-local function tag(key, required, rank, flow, charge)
+local function tag(key, flow, charge)
   if string.sub(charge, 1, 1) == '=' then return tonumber(string.sub(charge, 2)) end
   local tags = tags_of(key)
   local known = redis.call('HMGET', tags, '', 'i' .. flow, 'l' .. flow)
-  local begin, from = tonumber(known[1] or 0), tonumber(rank) * TAGS
-  local first = redis.call('ZRANGEBYSCORE', queue_of(key, required), whole(from), whole(from + begin), 'WITHSCORES', 'LIMIT', 0, 1)
-  if first[2] then begin = first[2] - from end
-  local start = math.max(begin, tonumber(known[2] or 0), tonumber(known[3] or 0))
+  local time = tonumber(known[1] or 0)
+  local start = math.max(time, tonumber(known[2] or 0), tonumber(known[3] or 0))
   redis.call('HSET', tags, 'i' .. flow, whole(start + tonumber(charge)), 'l' .. flow, whole(start))
+  if not known[2] then
+    local waiting = tonumber(redis.call('HGET', P .. 'backlog', group_of(key)) or 0)
+    redis.call('HSET', tags, '', whole(time + math.ceil(tonumber(charge) / (waiting + 2))))
+  end
   return start % TAGS
 end
 
@@ -119,7 +121,7 @@ for i = 0, tonumber(ARGV[7]) - 1 do
         local number = grant(key, ARGV[given + 1], ARGV[given + 5], ARGV[given + 3], ARGV[given + 2], ARGV[6], ARGV[given + 6], now)
         granted[(given - first_grant) / 8 + 1] = {tonumber(seq), number, {}}
       else
-        local score = score_of(known and old_score % TAGS or tag(key, required, ARGV[b + 4], ARGV[b + 8], ARGV[b + 7]))
+        local score = score_of(known and old_score % TAGS or tag(key, ARGV[b + 8], ARGV[b + 7]))
         local waited = known and unwait(key, before)
         if known and op == 'W' then
           unclaim(key, nil, before, old_cost, now)

@@ -30,10 +30,12 @@ for i = 0, tonumber(ARGV[3]) - 1 do
       redis.call('HSET', P .. 'live', key, table.concat({seq, score, expires, cost, required}, ' '))
     end
     local number = grant(key, executor, ARGV[b + 5], cost, ARGV[b + 2], ARGV[2], ARGV[b + 6], now)
-    -- Advance the group's virtual time, unless its last execution has just left.
+    -- Advance the group's virtual time, unless its last execution has just left: to the first that waits, if it was overtaken.
     local tags = tags_of(key)
     if redis.call('EXISTS', tags) == 1 then
       local start = score % TAGS
+      local first = redis.call('ZRANGEBYSCORE', queue_of(key, required), whole(score - start), score, 'WITHSCORES', 'LIMIT', 0, 1)
+      if first[2] then start = first[2] % TAGS end
       if start > tonumber(redis.call('HGET', tags, '') or 0) then redis.call('HSET', tags, '', whole(start)) end
     end
     done[i + 1] = {tonumber(seq), number, redis.call('HGET', P .. 'records', key), {}}

@@ -11,6 +11,7 @@ const STALE_MS: u64 = 5000;
 /// Seconds to wait if no build starts.
 const WAIT_SECONDS: u64 = 60;
 const WAIT_SECONDS_MAX: u64 = 3600;
+const HOUR: Duration = Duration::from_secs(3600);
 
 /// The length of a queue, as an enqueuer knows it: measured now and then, plus what it added since.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -110,8 +111,8 @@ impl LogGrowth {
     ///
     /// Returns the seconds after which it may add more; at least 1.
     pub fn check(&mut self, mib_per_hour: u64, priority: Priority, now: Millis) -> Result<(), u64> {
-        let most = if priority.is_emergency() { mib_per_hour.saturating_mul(2) } else { mib_per_hour };
-        let wait = rate_of(most).map_or(Duration::ZERO, |rate| self.0.spend(rate, 0, now));
+        let wait = rate_of(mib_per_hour).map_or(Duration::ZERO, |rate| self.0.spend(rate, 0, now));
+        let wait = wait.saturating_sub(if priority.is_emergency() { HOUR } else { Duration::ZERO });
         if wait.is_zero() { Ok(()) } else { Err(wait.as_secs().saturating_add(1)) }
     }
 
@@ -158,7 +159,8 @@ mod tests {
         let seconds = add(1, 0).unwrap_err();
         assert!((6 * 360..6 * 360 + 2).contains(&seconds), "6 of 10 MiB too much: {seconds} s");
         assert_eq!(add(1, seconds * 1000), Ok(()));
-        assert_eq!(growth.check(10, Priority::Emergency, at(0)), Ok(()));
+        let all: Vec<_> = (1..10).map(|ms| growth.check(10, Priority::Emergency, at(ms))).collect();
+        assert!(all.iter().all(Result::is_ok) && growth.check(10, Priority::Batch, at(10)).is_err());
         assert_eq!(growth.check(0, Priority::Batch, at(0)), Ok(()));
         assert!(!growth.is_new(10, at(0)) && growth.is_new(10, at(10_000_000)));
     }

@@ -27,7 +27,7 @@ pub fn pause_after_faults(in_a_row: u32) -> Option<Duration> {
 pub struct SourceFaults {
     /// Last run of a build, by group.
     ran: BTreeMap<Group, Millis>,
-    /// Last fault, by group.
+    /// Last fault, by group, if no build of the group has run since.
     failed: BTreeMap<Group, Millis>,
 }
 
@@ -35,6 +35,7 @@ impl SourceFaults {
     /// Notes that a build of `group` ran.
     pub fn note_run(&mut self, group: &Group, now: Millis) {
         self.ran.insert(group.clone(), now);
+        self.failed.remove(group);
         self.forget(now);
     }
 
@@ -97,6 +98,8 @@ mod tests {
         faults.note_run(&other, now);
         assert!(!faults.note(&one, now));
         assert!(faults.note(&other, now), "sources of two groups failed");
+        faults.note_run(&other, now);
+        assert!(!faults.note(&one, now), "the other group's builds run again");
         assert!(faults.note(&one, now.after(REMEMBERED)), "an hour later nothing of it counts");
     }
 

@@ -158,7 +158,8 @@ pub struct Settings {
     /// The same for groups that differ from `queue_builds_max`.
     #[serde(deserialize_with = "structured")]
     pub queue_builds_max_by_group: BTreeMap<Group, u64>,
-    /// Maximum size of the builds that a group adds in an hour, in MiB for each enqueuer; twice as much for emergencies. 0: no limit.
+    /// Maximum size of the records that builds of a group add in an hour, in MiB for each enqueuer; twice as much for emergencies.
+    /// With 0 there is no limit.
     pub queue_mib_per_hour: u64,
     /// Maximum size of a request message in bytes.
     pub request_bytes_max: usize,

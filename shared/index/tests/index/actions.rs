@@ -266,6 +266,24 @@ async fn an_invocation_does_not_wait_behind_those_that_a_late_one_of_another_ove
 }
 
 #[tokio::test]
+async fn ever_new_invocations_do_not_stop_another() {
+    let mut test = Test::start().await;
+    let victim: Vec<ExecutionKey> = (0..5).map(|_| key("g")).collect();
+    let mut events: Vec<Event> = victim.iter().map(|key| test.waits_in(key, "victim")).collect();
+    events.extend((0..10).map(|at| test.waits_in(&key("g"), &format!("first {at}"))));
+    test.apply(&events).await;
+    let mut started = 0;
+    for at in 0..80 {
+        let next = test.waiting(NOW).await[0].clone();
+        started += usize::from(victim.contains(&next));
+        test.commit(&next, "x").await.unwrap();
+        let events = [test.finished(&next, Some("x")), test.waits_in(&key("g"), &format!("next {at}"))];
+        test.apply(&events).await;
+    }
+    assert_eq!(started, 5, "of 80 starts, of ten invocations at a time");
+}
+
+#[tokio::test]
 async fn what_cost_less_than_was_thought_does_not_overtake_its_own_invocation() {
     let mut test = Test::start().await;
     let mut keys = test.accept(6).await;
