@@ -41,14 +41,6 @@ fn close(shared: &Arc<Shared>, message: &str) {
     });
 }
 
-fn note_source_fault(shared: &Arc<Shared>, key: &BuildKey, message: &str) {
-    if shared.workspaces.note_source_fault(&key.group, shared.context.bus.now()) {
-        close(shared, &format!("{message}, which another worker could do"));
-    } else {
-        debug!(%key, message, "the sources of one group do not close this worker, which others use");
-    }
-}
-
 /// Notes a fault of this worker once another one has prepared what this one could not, until the build ends.
 async fn learn(shared: Arc<Shared>, key: BuildKey, given_back: Attempt, message: String) {
     let [mut pause, longest] = LOOK;
@@ -64,8 +56,10 @@ async fn learn(shared: Arc<Shared>, key: BuildKey, given_back: Attempt, message:
             }
         };
         match was_prepared_elsewhere(&record, given_back, &shared.id) {
-            Some(true) => return note_source_fault(&shared, &key, &message),
-            Some(false) => return,
+            Some(true) if shared.workspaces.note_source_fault(&key.group, shared.context.bus.now()) => {
+                return close(&shared, &format!("{message}, which another worker could do"));
+            }
+            Some(_) => return,
             None => {}
         }
     }

@@ -24,11 +24,9 @@ pub async fn open(
 ) -> Result<Images, ImageError> {
     let file = |what: &str, error: io::Error| ImageError::file(what, error);
     // Other processes may open the same folder now.
-    let locked = match fs::create_dir_all(&folder) {
-        Ok(()) => disk::wait_for_lock(&folder.join("opening")).await,
-        Err(error) => Err(error),
-    };
-    let _lock = locked.map_err(|error| file("locking the folder of images", error))?;
+    fs::create_dir_all(&folder).map_err(|error| file("creating the folder of images", error))?;
+    let lock = disk::wait_for_lock(&folder.join("opening")).await;
+    let _lock = lock.map_err(|error| file("locking the folder of images", error))?;
     let program = std::env::current_exe().map_err(|error| file("finding the path of this program", error))?;
     let overlays = mounts_overlays(&program, &folder).await;
     let overlays = overlays.map_err(|error| file("trying to mount an image", io::Error::other(error)))?;
