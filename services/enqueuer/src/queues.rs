@@ -61,7 +61,7 @@ pub(crate) enum QueueFull {
     )]
     Builds { group: Group, full: Full },
     #[error(
-        "builds of group {group} were larger than {mib_per_hour} MiB within an hour (setting queue_mib_per_hour): try again in {retry_seconds} s"
+        "records of builds of group {group} took more than {mib_per_hour} MiB within an hour (setting queue_mib_per_hour): try again in {retry_seconds} s"
     )]
     Bytes { group: Group, mib_per_hour: u64, retry_seconds: u64 },
 }
@@ -99,16 +99,16 @@ impl Queues {
         let most = self.most(group);
         let mut known = self.0.known.lock();
         let (now, known) = (self.0.bus.now(), known.entry(group.clone()).or_default());
-        let (group, mib_per_hour) = (group.clone(), self.0.mib_per_hour);
+        let mib_per_hour = self.0.mib_per_hour;
         if let Err(retry_seconds) = known.growth.check(mib_per_hour, priority, now) {
-            return Err(QueueFull::Bytes { group, mib_per_hour, retry_seconds });
+            return Err(QueueFull::Bytes { group: group.clone(), mib_per_hour, retry_seconds });
         }
         if most > 0 && now.since(known.measured_at) >= SELDOM && !known.is_wanted {
             known.is_wanted = true;
             self.0.wanted.notify_one();
         }
         let full = known.length.check(most, priority, now);
-        full.map_err(|full| QueueFull::Builds { group, full })
+        full.map_err(|full| QueueFull::Builds { group: group.clone(), full })
     }
 
     /// Counts a build of so many bytes that was added to the queue of its group.

@@ -7,7 +7,7 @@ use tokio::runtime::Builder;
 
 use crate::{failure::Failure, globals::Globals};
 
-/// Stack of each thread: nested input of others is read by calls that are nested as deep.
+/// Stack of each thread, enough for parsers that recurse to their limits of nesting.
 const STACK_BYTES: usize = 8 << 20;
 
 /// What a process logs if `FOREBAY_LOG` does not say it.

@@ -53,9 +53,9 @@ local function tag(key, flow, charge)
   local time = tonumber(known[1] or 0)
   local start = math.max(time, tonumber(known[2] or 0), tonumber(known[3] or 0))
   redis.call('HSET', tags, 'i' .. flow, whole(start + tonumber(charge)), 'l' .. flow, whole(start))
-  if not known[2] then
-    local waiting = tonumber(redis.call('HGET', P .. 'backlog', group_of(key)) or 0)
-    redis.call('HSET', tags, '', whole(time + math.ceil(tonumber(charge) / (waiting + 2))))
+  local others = tonumber(redis.call('HGET', P .. 'backlog', group_of(key)) or 0)
+  if not known[2] and others > 0 then
+    redis.call('HSET', tags, '', whole(time + math.ceil(tonumber(charge) / (others + 1))))
   end
   return start % TAGS
 end

@@ -21,10 +21,14 @@ for i = 0, tonumber(ARGV[3]) - 1 do
   local current = knows_room(executor, ARGV[b + 4])
   local seq, score, expires, cost, required = entry(key)
   done[i + 1] = {0, current and 0 or last_grant[executor], '', current and {} or missed(executor, ARGV[b + 4])}
+  local first = false
   local may = open and seq and current and not (ends_alone(expires) and #holders(key) == 0)
   if may and is_full(executor, ARGV[b + 7]) then
     done[i + 1] = {0, -1, '', {}}
-  elseif may and not holds(key, executor) and unwait(key, required) then
+  elseif may and not holds(key, executor) then
+    first = unwait(key, required)
+  end
+  if first then
     if cost ~= ARGV[b + 3] and #holders(key) == 0 then
       cost = ARGV[b + 3]
       redis.call('HSET', P .. 'live', key, table.concat({seq, score, expires, cost, required}, ' '))
@@ -34,8 +38,8 @@ for i = 0, tonumber(ARGV[3]) - 1 do
     local tags = tags_of(key)
     if redis.call('EXISTS', tags) == 1 then
       local start = score % TAGS
-      local first = redis.call('ZRANGEBYSCORE', queue_of(key, required), whole(score - start), score, 'WITHSCORES', 'LIMIT', 0, 1)
-      if first[2] then start = first[2] % TAGS end
+      local is_same_rank = first ~= '' and math.floor(first / TAGS) == math.floor(score / TAGS)
+      if is_same_rank then start = math.min(start, first % TAGS) end
       if start > tonumber(redis.call('HGET', tags, '') or 0) then redis.call('HSET', tags, '', whole(start)) end
     end
     done[i + 1] = {tonumber(seq), number, redis.call('HGET', P .. 'records', key), {}}

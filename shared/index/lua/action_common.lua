@@ -191,7 +191,7 @@ local function wait(key, score, expires, required)
   redis.call('ZADD', P .. 'heads:' .. required, 'LT', score, group_of(key))
 end
 
--- Removes an execution from its queue; returns whether it waited.
+-- Removes an execution from its queue. Returns the score of the first that is left, '' if none is, or false if it did not wait.
 local function unwait(key, required)
   local queue, group = queue_of(key, required), group_of(key)
   if redis.call('ZREM', queue, key) == 0 then return false end
@@ -207,7 +207,7 @@ local function unwait(key, required)
     redis.call('HDEL', P .. 'backlog', group)
     redis.call('DEL', tags_of(key))
   end
-  return true
+  return first[2] or ''
 end
 
 -- The first executions of a group with these requirements, four fields each: key, score, demand, holders.

@@ -104,12 +104,8 @@ impl QueueLength {
 pub struct LogGrowth(Bucket);
 
 impl LogGrowth {
-    /// Whether the group may add another build, if it may add `mib_per_hour`, all at once too; 0: any amount. An emergency is accepted
-    /// until it is twice as much.
-    ///
-    /// # Errors
-    ///
-    /// Returns the seconds after which it may add more; at least 1.
+    /// Whether a group that may add `mib_per_hour`, also all at once, may add another build; if not, fails with the seconds after
+    /// which it may, at least 1. With 0 there is no limit. Emergencies may add twice as much.
     pub fn check(&mut self, mib_per_hour: u64, priority: Priority, now: Millis) -> Result<(), u64> {
         let wait = rate_of(mib_per_hour).map_or(Duration::ZERO, |rate| self.0.spend(rate, 0, now));
         let wait = wait.saturating_sub(if priority.is_emergency() { HOUR } else { Duration::ZERO });
@@ -123,7 +119,7 @@ impl LogGrowth {
         }
     }
 
-    /// Whether the group has added nothing of late.
+    /// Whether the limit allows the full amount of an hour now, as for a new group.
     pub fn is_new(&self, mib_per_hour: u64, now: Millis) -> bool {
         rate_of(mib_per_hour).is_none_or(|rate| self.0.is_full(rate, now))
     }

@@ -124,6 +124,10 @@ fn of_many_a_few_are_drawn_and_those_where_it_is_warm() {
     assert!(view.warm_at(&execution()).is_empty());
 }
 
+fn waiter(view: &View, demand: Demand) -> Waiter {
+    Waiter { key: execution(), demand, holders: Vec::new(), warm_at: Vec::new(), set: set(view), score: 0 }
+}
+
 #[test]
 fn room_that_is_kept_is_granted_to_an_emergency_alone() {
     let view = of(&["one"]);
@@ -133,14 +137,7 @@ fn room_that_is_kept_is_granted_to_an_emergency_alone() {
     let decide = |band| {
         let urgency = Urgency { band, priority: 0 };
         let demand = Demand { size: one_slot.clone(), urgency, ..Demand::default() };
-        let waiter = Waiter {
-            key: execution(),
-            demand,
-            holders: Vec::new(),
-            warm_at: Vec::new(),
-            set: set(&view),
-            score: 0,
-        };
+        let waiter = waiter(&view, demand);
         let standing = Standing { used: 0.0, held: 0.0, weight: 1 };
         let queue = Queue { standing, share: None, waiting: vec![waiter], unread: None };
         let open = view.open_executors(&kind(), 10, &BTreeSet::new(), &mut Random::new(1));
@@ -230,14 +227,7 @@ fn an_executor_that_has_the_image_is_compared_even_if_many_others_have_room() {
     let image = model::ActionKey(7);
     let images = model::ImageDemand { image: Some(image), registry: model::ActionKey(1) };
     let demand = Demand { images: Some(images), ..Demand::default() };
-    let waiter = Waiter {
-        key: execution(),
-        demand,
-        holders: Vec::new(),
-        warm_at: Vec::new(),
-        set: set(&view),
-        score: 0,
-    };
+    let waiter = waiter(&view, demand);
     let has = |images: Vec<model::ActionKey>, number| ExecutorHeartbeat {
         images,
         room: room(number, 0, 2),

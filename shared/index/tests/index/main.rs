@@ -3,6 +3,8 @@
 
 mod support;
 
+mod action_losses;
+mod action_order;
 mod action_reads;
 mod actions;
 mod builds;
